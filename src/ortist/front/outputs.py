@@ -1,0 +1,83 @@
+"""Where pictures go: file names chosen before the work starts, so that a bad one fails at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ortist.errors import BadRequest, OutputFailed
+from ortist.record import check_writable
+
+_SLUG_LENGTH = 48
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files of one run.
+
+    Attributes:
+        folder: where they go.
+        stem: file name without number and suffix.
+        named: the user chose the name; else a free one is made from prompt and seed.
+        count: how many pictures.
+    """
+
+    folder: Path
+    stem: str
+    named: bool
+    count: int
+
+    def path(self, index: int, seed: int) -> Path:
+        """The file of picture `index`, made with `seed`."""
+        if self.named:
+            number = f"-{index + 1}" if self.count > 1 else ""
+            return self.folder / f"{self.stem}{number}.png"
+        return _free(self.folder, f"{self.stem}-{seed}")
+
+
+def choose_outputs(out: Path | None, prompt: str, count: int, *, overwrite: bool) -> Outputs:
+    """Decide the files of `count` pictures.
+
+    Args:
+        out: a file name ending in .png, a folder that exists, or None for this folder.
+        overwrite: existing files may be replaced.
+
+    Raises:
+        BadRequest: the file name has another suffix.
+        OutputFailed: a file exists already, or its folder cannot be written to.
+    """
+    if out is None or out.is_dir():
+        outputs = Outputs(out or Path(), _slug(prompt), named=False, count=count)
+        check_writable(outputs.folder / "picture-to-be.png", overwrite=True)
+        return outputs
+    if out.suffix.lower() != ".png":
+        raise BadRequest(
+            f"--out {out} is neither a folder that exists nor a PNG file",
+            hint=f"write --out {out.with_suffix('.png')}"
+            if not str(out).endswith("/")
+            else f"create the folder first: mkdir -p {out}",
+            code="bad-output-name",
+        )
+    outputs = Outputs(out.parent, out.stem, named=True, count=count)
+    for index in range(max(count, 1)):
+        check_writable(outputs.path(index, 0), overwrite=overwrite)
+    return outputs
+
+
+def _slug(prompt: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")
+    return words[:_SLUG_LENGTH].rstrip("-") or "picture"
+
+
+def _free(folder: Path, stem: str) -> Path:
+    candidate = folder / f"{stem}.png"
+    for number in range(2, 10_000):
+        if not candidate.exists():
+            return candidate
+        candidate = folder / f"{stem}-{number}.png"
+    raise OutputFailed(
+        f"{folder} holds thousands of pictures called {stem}",
+        hint="name the file yourself with --out",
+        code="exists",
+    )

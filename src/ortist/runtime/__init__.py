@@ -1,0 +1,1 @@
+"""Opening and running ONNX graphs."""
