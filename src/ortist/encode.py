@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ortist.errors import BadBundle
 from ortist.families.spec import EncoderSpec
-from ortist.plan import Plan
+from ortist.plan import Note, Plan
 from ortist.prompt.tokens import ClipTokenizer
 from ortist.runtime.engine import Engine
 
@@ -24,10 +24,12 @@ class Conditioning:
     Attributes:
         positive: one array per denoiser input, batch 1, by input name.
         negative: the same for the unconditional pass; None where there is none.
+        notes: words of the prompts that did not fit.
     """
 
     positive: Mapping[str, Float]
     negative: Mapping[str, Float] | None
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +44,38 @@ def encode(plan: Plan, tokenizers: Mapping[str, ClipTokenizer], engine: Engine) 
     Raises:
         BadBundle: a text encoder lacks an output that the family needs.
     """
-    positive = _text(plan, plan.prompt, tokenizers, engine)
+    notes: list[Note] = []
+    positive = _text("prompt", plan.prompt, plan, tokenizers, engine, notes)
     negative: _Text | None = None
     if plan.uses_negative:
         if plan.negative_prompt is None:
             negative = _zeros_like(positive)
         else:
-            negative = _text(plan, plan.negative_prompt, tokenizers, engine)
+            text = plan.negative_prompt
+            negative = _text("negative_prompt", text, plan, tokenizers, engine, notes)
     return Conditioning(
         positive=_bind(plan, positive),
         negative=None if negative is None else _bind(plan, negative),
+        notes=tuple(notes),
     )
 
 
 def _text(
-    plan: Plan, prompt: str, tokenizers: Mapping[str, ClipTokenizer], engine: Engine
+    field: str,
+    prompt: str,
+    plan: Plan,
+    tokenizers: Mapping[str, ClipTokenizer],
+    engine: Engine,
+    notes: list[Note],
 ) -> _Text:
     contexts: list[Float] = []
     pooled: Float | None = None
     for encoder in plan.family.encoders:
         tokens = tokenizers[encoder.tokenizer].ids(prompt)
+        if tokens.dropped:
+            limit = len(tokens.ids) - 2  # without the marks of begin and end
+            text = f"only {limit} tokens fit {encoder.component}; left out: {tokens.dropped!r}"
+            notes.append(Note(field, text))
         graph = engine.graph(encoder.component)
         wanted = _outputs(plan, encoder)
         missing = [name for name in wanted if name not in graph.outputs]
