@@ -58,7 +58,7 @@ def random_weight(key: str, shape: Sequence[int]) -> np.ndarray:
     values = rng.standard_normal(tuple(shape))
     if len(shape) == 1:
         values = 0.2 * values + (1.0 if key.endswith("weight") else 0.0)
-    elif "embedding" not in key:
+    elif not key.endswith("embedding.weight"):
         values = values / np.sqrt(np.prod(shape[1:]))
     return values.astype(np.float32)
 

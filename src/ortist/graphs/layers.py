@@ -341,10 +341,11 @@ def sinusoidal_embedding(
     exponent = np.float32(-math.log(10000)) * np.arange(half, dtype=np.float32)
     exponent = exponent / np.float32(half - freq_shift)
     frequencies = np.exp(exponent.astype(np.float64)).astype(np.float32)
-    angles = b.mul(b.unsqueeze(steps, len(dims_of(steps))), b.constant(frequencies))
+    column = b.unsqueeze(steps, len(dims_of(steps)))
+    angles = b.mul(column, b.constant(frequencies))
     waves = [b.cos(angles), b.sin(angles)] if flip_sin_to_cos else [b.sin(angles), b.cos(angles)]
     if width % 2:
-        waves.append(b.mul(b.slice(angles, b.ints(0), b.ints(1), (len(dims_of(steps)),)), 0.0))
+        waves.append(b.mul(column, 0.0))
     return b.concat(waves, axis=len(dims_of(steps)))
 
 
