@@ -100,8 +100,9 @@ def clip_shapes(config: dict[str, object], prefix: str = "text_model.") -> Shape
         for module in ("layer_norm1", "layer_norm2"):
             shapes[f"{layer}.{module}.weight"] = (width,)
             shapes[f"{layer}.{module}.bias"] = (width,)
-        shapes[f"{layer}.mlp.fc1.weight"], shapes[f"{layer}.mlp.fc1.bias"] = (inner, width), (inner,)
-        shapes[f"{layer}.mlp.fc2.weight"], shapes[f"{layer}.mlp.fc2.bias"] = (width, inner), (width,)
+        for module, out, given in (("fc1", inner, width), ("fc2", width, inner)):
+            shapes[f"{layer}.mlp.{module}.weight"] = (out, given)
+            shapes[f"{layer}.mlp.{module}.bias"] = (out,)
     shapes = {prefix + key: shape for key, shape in shapes.items()}
     if config["architectures"] == ["CLIPTextModelWithProjection"]:
         shapes["text_projection.weight"] = (size("projection_dim"), width)

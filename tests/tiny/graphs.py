@@ -32,7 +32,8 @@ class Session:
         self._names = [value.name for value in self._session.get_outputs()]
 
     def run_all(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return dict(zip(self._names, self._session.run(self._names, dict(feeds)), strict=True))
+        values = self._session.run(self._names, dict(feeds))
+        return {name: np.asarray(value) for name, value in zip(self._names, values, strict=True)}
 
 
 def session(model: ir.Model) -> Session:
