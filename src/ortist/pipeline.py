@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ortist.bundle.facts import model_facts
 from ortist.bundle.read import Bundle
 from ortist.decode import decode
 from ortist.denoise import denoise
@@ -57,7 +56,7 @@ class Pipeline:
 
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle = bundle
-        self.facts = model_facts(bundle)
+        self.facts = bundle.facts
         self.family = find_family(self.facts)
         self._engine = engine
         self._scheduler = SchedulerConfig.from_json(bundle.scheduler)
@@ -94,7 +93,7 @@ class Pipeline:
         # First, so that a missing wheel is told before the minutes of a conversion.
         chosen = choose_provider(provider, available_providers())
         bundle = open_source(source, dtype=dtype, on_event=on_event)
-        return cls(bundle, Engine(bundle.graphs, chosen))
+        return cls(bundle, Engine(bundle.graph_paths, chosen))
 
     def __call__(
         self,

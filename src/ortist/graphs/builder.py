@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ortist import __version__
 from ortist.graphs import dims as sizes
 from ortist.graphs.dims import Dim, Dims, dims_of
+from ortist.graphs.precision import Precision
 from ortist.graphs.weights import Transform, WeightSource, WeightTable
 
 __all__ = ["Dim", "Dims", "GraphBuilder", "Precision", "Value", "WeightSource", "dims_of"]
@@ -29,7 +30,6 @@ OPSET = 17
 IR_VERSION = 8
 PRODUCER = "ortist"
 
-Precision = Literal["fp32", "fp16"]
 Value: TypeAlias = ir.Value
 Attribute: TypeAlias = int | float | str | Sequence[int] | Sequence[float]
 

@@ -1,0 +1,1 @@
+"""Reading checkpoints: containers (safetensors), layouts (diffusers directories), names."""
