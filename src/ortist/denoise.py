@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from ortist.errors import BadBundle
 from ortist.plan import Plan
 from ortist.runtime.engine import Engine
 from ortist.runtime.session import Array, Graph
-from ortist.sampling import StepRow, TorchCpuGenerator, step
+from ortist.sampling import PerImageNoise, StepRow, TorchCpuGenerator, begin, step
 
 Float = NDArray[np.float32]
 OnStep = Callable[[int, StepRow, Float], None]
@@ -33,28 +33,18 @@ def denoise(
     Raises:
         BadBundle: the denoiser's graph does not give what the plan counts on.
     """
-    graph = engine.graph("unet")
-    predict = _Denoiser(plan, conditioning, graph)
-    generators = [TorchCpuGenerator(seed) for seed in plan.seeds]
-    rows = plan.schedule.rows
-    start = plan.request.latents
-    if start is None:
-        start = _noise(generators, plan.latent_shape)
-    x = np.asarray(start, dtype=np.float32) * np.float32(plan.schedule.init_noise_sigma)
-    x_history: tuple[Float, ...] = (x,)
-    x0_history: tuple[Float, ...] = ()
-    for index, row in enumerate(rows):
-        output = predict(x_history[0], row)
-        noise = _noise(generators, plan.latent_shape) if row.noise else None
-        x_history, x0_history = step(row, x_history, x0_history, output, noise)
-        on_step(index, row, x0_history[0])
-    return x_history[0]
-
-
-def _noise(generators: Sequence[TorchCpuGenerator], shape: tuple[int, int, int]) -> Float:
-    # One generator per picture, so that neither the number of pictures nor their order changes
-    # any of them.
-    return np.stack([generator.normal(shape) for generator in generators])
+    predict = _Denoiser(plan, conditioning, engine.graph("unet"))
+    # One source per picture, so that neither the number of pictures nor their order changes any.
+    noise = PerImageNoise([TorchCpuGenerator(seed) for seed in plan.seeds])
+    shape = (len(plan.seeds), *plan.latent_shape)
+    given = plan.request.latents
+    start = noise.normal(shape) if given is None else np.asarray(given, dtype=np.float32)
+    state = begin(start * np.float32(plan.schedule.init_noise_sigma))
+    for index, row in enumerate(plan.schedule.rows):
+        output = predict(state.x, row)
+        state = step(row, state, output, noise.normal(shape) if row.noise else None)
+        on_step(index, row, state.x0)
+    return state.x
 
 
 class _Denoiser:

@@ -16,10 +16,17 @@ from ortist.bundle.read import Bundle
 from ortist.decode import decode
 from ortist.denoise import denoise
 from ortist.encode import encode
-from ortist.events import OnEvent, Stage, StageAdvanced, StageDone, StageStarted, StepDone
-from ortist.events import ignore_event
+from ortist.events import (
+    OnEvent,
+    Stage,
+    StageAdvanced,
+    StageDone,
+    StageStarted,
+    StepDone,
+    ignore_event,
+)
 from ortist.families.registry import find_family
-from ortist.plan import Plan, resolve
+from ortist.plan import Note, Plan, resolve
 from ortist.prompt.tokens import ClipTokenizer
 from ortist.providers.registry import choose_provider
 from ortist.record import Provenance, Record, make_record, versions
@@ -163,7 +170,8 @@ class Pipeline:
                 on_event(StageAdvanced("decode", done, len(latents)))
 
             pictures = decode(plan, latents, self._engine, on_picture=on_picture)
-        record = make_record(plan, self._provenance(), clock.seconds, conditioning.notes)
+        notes = (*(Note("model", text) for text in self.bundle.notes), *conditioning.notes)
+        record = make_record(plan, self._provenance(), clock.seconds, notes)
         return Result([Image.fromarray(picture) for picture in pictures], latents, record)
 
     def _load(self, plan: Plan, clock: _Clock) -> None:

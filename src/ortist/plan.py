@@ -11,7 +11,13 @@ import numpy as np
 from ortist.errors import BadRequest
 from ortist.families.spec import FamilySpec, ModelFacts, Source
 from ortist.request import Request
-from ortist.sampling import Schedule, SchedulerConfig, make_schedule, resolve_sampler
+from ortist.sampling import (
+    Schedule,
+    SchedulerConfig,
+    default_sampler,
+    make_schedule,
+    resolve_sampler,
+)
 
 _MAX_SEED = 2**64 - 1
 _MAX_SIDE = 16384  # a picture side beyond this is a slip of the keyboard, not a request

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from time import perf_counter
-from typing import get_args
+from typing import cast, get_args
 
 from ortist.bundle.cache import cached_bundle
 from ortist.bundle.read import Bundle, looks_like_bundle
 from ortist.errors import BadRequest
-from ortist.events import OnEvent, StageAdvanced, StageDone, StageStarted
+from ortist.events import OnEvent
 from ortist.graphs.precision import Precision
 from ortist.models import embedded_models, embedded_path
 
@@ -30,7 +29,7 @@ def open_source(source: str | Path, *, dtype: str | None, on_event: OnEvent) -> 
     """
     precision = _precision(dtype)
     if isinstance(source, str) and source in embedded_models():
-        return _convert(embedded_path(source), precision, on_event)
+        return cached_bundle(embedded_path(source), dtype=precision or "fp32", on_event=on_event)
     path = Path(source)
     if not path.exists():
         near = get_close_matches(str(source), embedded_models(), n=1)
@@ -41,7 +40,7 @@ def open_source(source: str | Path, *, dtype: str | None, on_event: OnEvent) -> 
             code="no-model",
         )
     if not looks_like_bundle(path):
-        return _convert(path, precision, on_event)
+        return cached_bundle(path, dtype=precision or "fp32", on_event=on_event)
     bundle = Bundle.open(path)
     if precision is not None and precision != bundle.dtype:
         raise BadRequest(
@@ -50,3 +49,14 @@ def open_source(source: str | Path, *, dtype: str | None, on_event: OnEvent) -> 
             code="bad-dtype",
         )
     return bundle
+
+
+def _precision(dtype: str | None) -> Precision | None:
+    if dtype is None:
+        return None
+    known = get_args(Precision)
+    if dtype not in known:
+        raise BadRequest(
+            f"unknown dtype {dtype!r}", hint=f"use {' or '.join(known)}", code="bad-dtype"
+        )
+    return cast(Precision, dtype)

@@ -79,7 +79,7 @@ def generate(
     count: Annotated[int, typer.Option(help="How many pictures.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(help="A PNG file, or a folder. Default: a new name in this folder."),
+        typer.Option(help="A PNG file, or a folder (made if missing). Default: a new name here."),
     ] = None,
     provider: Annotated[str, typer.Option(help="Execution provider.")] = "auto",
     dtype: Annotated[
@@ -115,6 +115,7 @@ def generate(
             num_images_per_prompt=count,
             on_event=view,
         )
+    outputs.make_folder()
     paths: list[Path] = []
     for index, image in enumerate(result.images):
         path = outputs.path(index, result.record.seeds[index])

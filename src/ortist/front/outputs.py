@@ -28,6 +28,21 @@ class Outputs:
     named: bool
     count: int
 
+    def make_folder(self) -> None:
+        """Make the folder if it is not there; its parent was seen to be writable.
+
+        Raises:
+            OutputFailed: it cannot be made.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise OutputFailed(
+                f"cannot make the folder {self.folder}: {error.strerror or error}",
+                hint="choose another --out",
+                code="cannot-write",
+            ) from error
+
     def path(self, index: int, seed: int) -> Path:
         """The file of picture `index`, made with `seed`."""
         if self.named:
@@ -40,29 +55,39 @@ def choose_outputs(out: Path | None, prompt: str, count: int, *, overwrite: bool
     """Decide the files of `count` pictures.
 
     Args:
-        out: a file name ending in .png, a folder that exists, or None for this folder.
+        out: a file name ending in .png, a folder (any other name; made when the pictures are
+            there if it does not exist), or None for this folder.
         overwrite: existing files may be replaced.
 
     Raises:
-        BadRequest: the file name has another suffix.
+        BadRequest: the file name has the suffix of another format.
         OutputFailed: a file exists already, or its folder cannot be written to.
     """
-    if out is None or out.is_dir():
+    if out is None or out.is_dir() or not out.suffix:
         outputs = Outputs(out or Path(), _slug(prompt), named=False, count=count)
-        check_writable(outputs.folder / "picture-to-be.png", overwrite=True)
+        if out is not None and out.exists() and not out.is_dir():
+            raise _not_a_folder(out)
+        nearest = outputs.folder if outputs.folder.is_dir() else outputs.folder.parent
+        check_writable(nearest / "picture-to-be.png", overwrite=True)
         return outputs
     if out.suffix.lower() != ".png":
         raise BadRequest(
-            f"--out {out} is neither a folder that exists nor a PNG file",
-            hint=f"write --out {out.with_suffix('.png')}"
-            if not str(out).endswith("/")
-            else f"create the folder first: mkdir -p {out}",
+            f"--out {out} is neither a PNG file nor a folder",
+            hint=f"pictures are written as PNG: --out {out.with_suffix('.png')}",
             code="bad-output-name",
         )
     outputs = Outputs(out.parent, out.stem, named=True, count=count)
     for index in range(max(count, 1)):
         check_writable(outputs.path(index, 0), overwrite=overwrite)
     return outputs
+
+
+def _not_a_folder(out: Path) -> OutputFailed:
+    return OutputFailed(
+        f"{out} is a file, not a folder",
+        hint="give --out a folder, or a file name ending in .png",
+        code="not-a-folder",
+    )
 
 
 def _slug(prompt: str) -> str:
