@@ -31,7 +31,7 @@ def _load() -> ModuleType:
 
 checker = _load()
 
-OVER = 6
+OVER = 4
 COLORS: dict[str, tuple[int, int, int]] = dict(checker.PALETTE)
 SHAPES: tuple[str, ...] = checker.SHAPES
 DIAMETER = {"small": 0.30, "medium": 0.50, "large": 0.75}
@@ -40,9 +40,8 @@ SPOTS = {
     "right": (0.72, 0.5), "top left": (0.28, 0.28), "top right": (0.72, 0.28),
     "bottom left": (0.28, 0.72), "bottom right": (0.72, 0.72),
 }  # fmt: skip
-PHRASES = {
-    name: f"in the {name} corner" if " " in name else f"at the {name}" for name in SPOTS
-} | {"center": "in the center"}
+PHRASES = {name: f"in the {name} corner" if " " in name else f"at the {name}" for name in SPOTS}
+PHRASES["center"] = "in the center"
 
 
 def outline(shape: str, around: bool) -> list[tuple[float, float]]:
@@ -123,7 +122,7 @@ class Canvas:
         return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
-PAIRS = [pair for pair in itertools.permutations(COLORS, 2)]
+PAIRS = list(itertools.permutations(COLORS, 2))
 
 
 def singles(count: int, seed: int) -> Any:
@@ -171,7 +170,7 @@ DAMAGE = [(0.0, 0.0), (3.0, 0.0), (6.0, 0.0), (0.0, 0.8), (6.0, 0.8)]
 
 @pytest.mark.parametrize(("noise", "blur"), DAMAGE)
 def test_right_singles_pass(noise: float, blur: float) -> None:
-    cases = list(singles(456, seed=int(noise * 10 + blur * 100)))
+    cases = list(singles(152, seed=int(noise * 10 + blur * 100)))
     pictures = [canvas.pixels(noise, blur, seed) for seed, (canvas, _) in enumerate(cases)]
     table = checker.evaluate(pictures, [prompt for _, prompt in cases])
     assert table.double is None
@@ -180,7 +179,7 @@ def test_right_singles_pass(noise: float, blur: float) -> None:
 
 @pytest.mark.parametrize(("noise", "blur"), DAMAGE)
 def test_right_doubles_pass(noise: float, blur: float) -> None:
-    cases = list(doubles(256, seed=int(noise * 10 + blur * 100)))
+    cases = list(doubles(128, seed=int(noise * 10 + blur * 100)))
     pictures = [canvas.pixels(noise, blur, seed) for seed, (canvas, _) in enumerate(cases)]
     table = checker.evaluate(pictures, [prompt for _, prompt in cases])
     assert table.single is None
@@ -314,7 +313,7 @@ def test_a_second_object_that_touches_fails_shape() -> None:
 
 def test_a_stray_line_fails_shape() -> None:
     canvas = drawn("circle", 0.3)
-    canvas.pen.line((60, 60, 60, 600), fill=COLORS["red"], width=2 * OVER)
+    canvas.pen.line((40, 40, 40, 400), fill=COLORS["red"], width=2 * OVER)
     assert "shape" in wrong(canvas.pixels(), "a small red circle on a white background")
 
 
@@ -403,7 +402,7 @@ def test_parse_prompt() -> None:
     ],
 )  # fmt: skip
 def test_parse_prompt_refuses(prompt: str) -> None:
-    with pytest.raises(ValueError, match="grammar|same colour"):
+    with pytest.raises(ValueError, match=r"grammar|same colour"):
         checker.parse_prompt(prompt)
 
 
@@ -415,7 +414,7 @@ def test_look_refuses_other_sizes() -> None:
 def test_wilson_interval() -> None:
     rate = checker.Rate.of(285, 300)  # compared with a published calculator's values
     assert rate.rate == pytest.approx(0.95)
-    assert (rate.low, rate.high) == (pytest.approx(0.9191, abs=2e-4), pytest.approx(0.9695, abs=2e-4))
+    assert (rate.low, rate.high) == pytest.approx((0.9191, 0.9695), abs=2e-4)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
