@@ -128,6 +128,45 @@ CONFIGS: dict[str, Json] = {
     ),
 }
 
+_FOUR_LEVELS: Json = {
+    "block_out_channels": [320, 640, 1280, 1280],
+    "down_block_types": [_CROSS_DOWN, _CROSS_DOWN, _CROSS_DOWN, _DOWN],
+    "up_block_types": [_UP, _CROSS_UP, _CROSS_UP, _CROSS_UP],
+}
+_FULL_SDXL: Json = {
+    "block_out_channels": [320, 640, 1280],
+    "down_block_types": [_DOWN, _CROSS_DOWN, _CROSS_DOWN],
+    "up_block_types": [_CROSS_UP, _CROSS_UP, _UP],
+    "attention_head_dim": [5, 10, 20],
+    "transformer_layers_per_block": [1, 2, 10],
+    "use_linear_projection": True,
+    "cross_attention_dim": 2048,
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 256,
+    "projection_class_embeddings_input_dim": 2816,
+}
+FULL_CONFIGS: dict[str, Json] = {
+    "sd1.5": {**_FOUR_LEVELS, "cross_attention_dim": 768},
+    "sd2.1": {
+        **_FOUR_LEVELS,
+        "cross_attention_dim": 1024,
+        "attention_head_dim": [5, 10, 20, 20],
+        "use_linear_projection": True,
+    },
+    "sdxl_base": _FULL_SDXL,
+    "sdxl_refiner": {
+        **_FULL_SDXL,
+        "block_out_channels": [384, 768, 1536, 1536],
+        "down_block_types": [_DOWN, _CROSS_DOWN, _CROSS_DOWN, _DOWN],
+        "up_block_types": [_UP, _CROSS_UP, _CROSS_UP, _UP],
+        "attention_head_dim": [6, 12, 24, 24],
+        "transformer_layers_per_block": 4,
+        "cross_attention_dim": 1280,
+        "projection_class_embeddings_input_dim": 2560,
+    },
+}
+"""The published models in full size, for counting: nothing of this size is run in a test."""
+
 
 def inputs(
     config: UNetConfig,

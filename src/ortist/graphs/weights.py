@@ -167,7 +167,8 @@ class WeightTable:
 
         def load() -> ir.TensorProtocol:
             stored = source.load(key)
-            array = _transformed(stored, transform).astype(target)
+            with np.errstate(over="ignore"):  # judged below, by name
+                array = _transformed(stored, transform).astype(target)
             if (
                 target == np.float16
                 and stored.dtype.name not in _HALF_OR_NARROWER
