@@ -72,8 +72,10 @@ def compare(
 ) -> None:
     class_name, settings = SAMPLERS[sampler]
     scheduler = getattr(oracle.diffusers, class_name)
+    # From the saved file, as a user would: in memory, diffusers also remembers which settings
+    # nobody chose, and forgets those when the class changes.
     reference.scheduler = scheduler.from_config(
-        reference.scheduler.config,
+        ours.bundle.scheduler,
         **{"use_karras_sigmas": False, **settings},
         **({} if spacing is None else {"timestep_spacing": spacing}),
     )
