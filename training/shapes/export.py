@@ -17,6 +17,16 @@ import torch
 import train_unet
 import train_vae
 from diffusers import DDIMScheduler, StableDiffusionPipeline
+from safetensors.torch import load_file, save_file
+
+
+def _name_as_published(path: Path) -> None:
+    """Give CLIP's weights the names that every published checkpoint has.
+
+    transformers 5 writes them without the prefix that older readers require; it reads both.
+    """
+    weights = {f"text_model.{name}": tensor for name, tensor in load_file(path).items()}
+    save_file(weights, path, metadata={"format": "pt"})
 
 
 def export(state: Path, out: Path) -> None:
@@ -57,6 +67,9 @@ def export(state: Path, out: Path) -> None:
         pipe.to(dtype=torch.float16).save_pretrained(fresh)
         shutil.rmtree(fresh / "tokenizer")
         captions.write_tokenizer(fresh / "tokenizer")
+        _name_as_published(fresh / "text_encoder" / "model.safetensors")
+        for path in fresh.rglob("*.safetensors"):
+            path.chmod(0o644)
         if out.exists():
             out.rename(old)
         fresh.rename(out)
