@@ -201,4 +201,4 @@ def _rest(text: str, encoded: tokenizers.Encoding, kept: int) -> str:
         return ""
     words = encoded.word_ids
     first = words.index(words[kept])
-    return text[encoded.offsets[first][0] :].strip()
+    return text[encoded.offsets[first][0] : encoded.offsets[-1][1]]
