@@ -102,6 +102,11 @@ def tokenize(tokenizer: CLIPTokenizer, texts: list[str]) -> np.ndarray:
     return np.array(coded["input_ids"], np.int64)
 
 
+def end_token(tokenizer: CLIPTokenizer) -> int:
+    """The id that ends a text and pads it; the last one, where CLIP's pooling looks for it."""
+    return len(tokenizer) - 1
+
+
 def build_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
     """The text encoder with fresh weights."""
     config = CLIPTextConfig(
@@ -113,10 +118,9 @@ def build_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
         max_position_embeddings=LENGTH,
         projection_dim=WIDTH,
         hidden_act="quick_gelu",
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="eager",
+        bos_token_id=len(tokenizer) - 2,
+        eos_token_id=end_token(tokenizer),
+        pad_token_id=end_token(tokenizer),
     )
     return CLIPTextModel(config)
 

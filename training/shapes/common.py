@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
 
 # Big freed blocks are kept instead of being returned to the system: without this every step pays
 # for fresh pages again.
@@ -63,7 +63,7 @@ def launch(main: Callable[..., None], args: Any, world: int) -> None:
     """Run `main(worker, args)` in `world` processes of one thread each."""
     os.environ.update(_MALLOC)
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_work, (world, f"{folder}/store", main, args), nprocs=world)
+        spawn(_work, (world, f"{folder}/store", main, args), nprocs=world)
 
 
 def _orthogonal(g: Tensor) -> Tensor:
@@ -154,7 +154,8 @@ class Average:
         """Take in the present weights."""
         self.updates += 1
         decay = min(self.decay, self.updates / (self.updates + 9))
-        torch._foreach_lerp_(self.mean, self.live, 1 - decay)
+        for mean, live in zip(self.mean, self.live, strict=True):
+            mean.lerp_(live, 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:

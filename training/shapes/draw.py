@@ -165,25 +165,25 @@ def _triangle(x: Array, y: Array, r: Array) -> Array:
 
 def _star(x: Array, y: Array, r: Array) -> Array:
     """A pentagram: inside it at most one of the five edge lines is crossed."""
-    outer = r / np.float32(np.sin(np.radians(72)))
-    y = y - outer * np.float32((1 - np.cos(np.radians(36))) / 2)
+    outer = r * np.float32(1 / np.sin(np.radians(72)))
+    lower = y - outer * np.float32((1 - np.cos(np.radians(36))) / 2)
     inner = outer * np.float32(np.cos(np.radians(72)))
-    first = second = np.float32(-1e9)
+    first = second = np.full(np.broadcast_shapes(x.shape, y.shape), -1e9, np.float32)
     for k in range(5):
         angle = np.radians(72 * k - 90)
-        d = x * np.float32(np.cos(angle)) + y * np.float32(np.sin(angle)) - inner
+        d = x * np.float32(np.cos(angle)) + lower * np.float32(np.sin(angle)) - inner
         second = np.maximum(second, np.minimum(first, d))
         first = np.maximum(first, d)
-    return np.asarray(second, np.float32)
+    return second
 
 
 def _heart(x: Array, y: Array, r: Array) -> Array:
     """A square on its corner with half discs on its two upper sides."""
     a = r * np.float32(2 / (1 + np.sqrt(2)))  # half the square's diagonal
-    y = y - a * np.float32((np.sqrt(2) - 1) / 4)
-    x = np.abs(x)
-    square = (x + np.abs(y) - a) * np.float32(np.sqrt(0.5))
-    return np.minimum(square, np.hypot(x - a / 2, y + a / 2) - a * np.float32(np.sqrt(0.5)))
+    side, lower = np.abs(x), y - a * np.float32((np.sqrt(2) - 1) / 4)
+    square = (side + np.abs(lower) - a) * np.float32(np.sqrt(0.5))
+    disc = np.hypot(side - a / 2, lower + a / 2) - a * np.float32(np.sqrt(0.5))
+    return np.minimum(square, disc)
 
 
 def _diamond(x: Array, y: Array, r: Array) -> Array:
@@ -256,15 +256,15 @@ def draw(placed: Placed, side: int = SIDE, origin: Array | None = None) -> Array
     origin = np.zeros((n, 2), np.float32) if origin is None else origin
     picture = np.empty((n, 3, side, side), np.float32)
     picture[:] = placed.background[:, :, None, None]
-    pixel = np.arange(side, dtype=np.float32) + np.float32(0.5)
+    pixel = np.arange(side) + 0.5
     for k in range(2):
         for s, distance in enumerate(_DISTANCES):
             rows = np.flatnonzero((placed.shape[:, k] == s) & (placed.radius[:, k] > 0))
             if not len(rows):
                 continue
             middle = placed.center[rows, k] - origin[rows]
-            x = pixel[None, None, :] - middle[:, 0, None, None]
-            y = pixel[None, :, None] - middle[:, 1, None, None]
+            x = np.subtract(pixel[None, None, :], middle[:, 0, None, None], dtype=np.float32)
+            y = np.subtract(pixel[None, :, None], middle[:, 1, None, None], dtype=np.float32)
             d = distance(x, y, placed.radius[rows, k, None, None])
             cover = np.clip(np.float32(0.5) - d, 0, 1)[:, None]
             paint = placed.color[rows, k][:, :, None, None]

@@ -5,6 +5,9 @@
 The folder is written beside its place and then renamed.
 """
 
+# diffusers declares its classes too loosely for these checks.
+# pyright: reportArgumentType=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import argparse
@@ -79,7 +82,9 @@ def export(state: Path, out: Path) -> None:
 
 def main() -> None:
     """Parse the command line and export."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     a = parser.parse_args()

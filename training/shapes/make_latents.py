@@ -5,6 +5,9 @@
 Each shard is a file of 8192 latents with their scenes. Shards that exist are kept.
 """
 
+# diffusers declares its classes too loosely for these checks.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import argparse
@@ -66,7 +69,9 @@ def load(state: Path) -> tuple[torch.Tensor, draw.Scenes]:
 
 def main() -> None:
     """Parse the command line and start the processes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--state", type=Path, required=True, help="folder for checkpoints and logs")
     parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--processes", type=int, default=2)

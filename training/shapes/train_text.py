@@ -41,7 +41,9 @@ CLASSES = (12, 12, 8, 9, 4, 13, 9, 5)
 
 def main() -> None:
     """Parse the command line and train."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--state", type=Path, required=True, help="folder for checkpoints and logs")
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--batch", type=int, default=64)
@@ -61,7 +63,7 @@ def main() -> None:
         texts = [captions.training_caption(scenes, i, rng) for i in range(a.batch)]
         ids = torch.from_numpy(captions.tokenize(tokenizer, texts))
         read = heads(model(ids)[0])
-        ended = (ids == tokenizer.eos_token_id).nonzero(as_tuple=True)
+        ended = torch.nonzero(ids == captions.end_token(tokenizer), as_tuple=True)
         parts = read[ended].split(CLASSES, 1)
         truth = targets(scenes)[ended[0]].unbind(1)
         value = torch.stack(

@@ -6,6 +6,9 @@ An interrupted training goes on where it stopped. DIR/unet.pt holds live and ave
 DIR/unet.log the loss, pictures a second and progress.
 """
 
+# diffusers declares its classes too loosely for these checks.
+# pyright: reportCallIssue=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import argparse
@@ -168,7 +171,9 @@ def train(worker: common.Worker, options: Options) -> None:
 
 def main() -> None:
     """Parse the command line and start the processes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--state", type=Path, required=True, help="folder for checkpoints and logs")
     parser.add_argument("--minutes", type=float, default=80.0)
     parser.add_argument("--batch", type=int, default=24, help="pictures a step and process")

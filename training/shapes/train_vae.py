@@ -12,6 +12,11 @@ deviation 1. From then on the encoder does not change any more, so the UNet's la
 while `decoder` still polishes the pictures.
 """
 
+# diffusers declares its classes too loosely for these checks.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false
+# pyright: reportOptionalSubscript=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import argparse
@@ -208,7 +213,9 @@ def train(worker: common.Worker, options: Options) -> None:
 
 def main() -> None:
     """Parse the command line and start the processes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--state", type=Path, required=True, help="folder for checkpoints and logs")
     parser.add_argument("--phase", choices=PHASES, required=True)
     parser.add_argument("--minutes", type=float, default=10.0)
