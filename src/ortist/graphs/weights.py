@@ -168,7 +168,7 @@ class WeightTable:
         def load() -> ir.TensorProtocol:
             stored = source.load(key)
             with np.errstate(over="ignore"):  # judged below, by name
-                array = _transformed(stored, transform).astype(target)
+                array = _transformed(stored, transform).astype(target, copy=False)
             if (
                 target == np.float16
                 and stored.dtype.name not in _HALF_OR_NARROWER
