@@ -39,10 +39,11 @@ def new_directory(target: Path, *, replace: bool = False) -> Generator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent)
-        lock, partial = _reserve(target)
+        lock, partial = _reserve(target, _PARTIAL)
     except OSError as cause:
         raise failed(target, cause) from cause
     try:
+        partial.mkdir()
         yield partial
         _flush(partial)
         _put_in_place(partial, target, replace=replace)
@@ -91,13 +92,15 @@ def remove_leftovers(folder: Path) -> None:
 
     A directory that was being replaced when its process died is put back.
     """
-    for path in [*folder.glob(f".*{_PARTIAL}"), *folder.glob(f".*{_OLD}")]:
+    ours = [f".*{kind}{end}" for kind in (_PARTIAL, _OLD) for end in ("", _LOCK)]
+    found = [path for pattern in ours for path in folder.glob(pattern)]
+    for path in {path.with_name(path.name.removesuffix(_LOCK)) for path in found}:
         lock = FileLock(_lock_path(path))
         if not lock.try_acquire():
             lock.close()
             continue
         target = path.with_name(path.name[1:].rsplit(".", 2)[0])
-        if path.name.endswith(_OLD) and not os.path.lexists(target):
+        if path.name.endswith(_OLD) and path.exists() and not os.path.lexists(target):
             path.rename(target)
         shutil.rmtree(path, ignore_errors=True)
         lock.remove()
@@ -120,20 +123,15 @@ def _exists(target: Path) -> OutputFailed:
     )
 
 
-def _reserve(target: Path) -> tuple[FileLock, Path]:
-    """A locked, empty temporary directory beside `target`."""
+def _reserve(target: Path, kind: str) -> tuple[FileLock, Path]:
+    """A free name beside `target`, locked before anything has it, so that no cleaner ever sees
+    a directory in use unprotected."""
     while True:
-        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_PARTIAL}")
-        lock = FileLock(_lock_path(partial))
-        # Locked before the directory exists, so that no cleaner ever sees it unprotected.
+        path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{kind}")
+        lock = FileLock(_lock_path(path))
         if lock.try_acquire():
-            try:
-                partial.mkdir()
-            except BaseException:
-                lock.remove()
-                raise
-            return lock, partial
-        lock.close()
+            return lock, path
+        lock.close()  # a cleaner came between
 
 
 def _lock_path(partial: Path) -> Path:
@@ -153,9 +151,7 @@ def _flush(folder: Path) -> None:
 
 def _put_in_place(partial: Path, target: Path, *, replace: bool) -> None:
     if replace and target.is_dir() and any(target.iterdir()):
-        old = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_OLD}")
-        lock = FileLock(_lock_path(old))
-        lock.acquire()
+        lock, old = _reserve(target, _OLD)
         try:
             target.rename(old)
             try:

@@ -42,11 +42,6 @@ class FileLock:
             self._is_held = _try_lock(self._descriptor) and self._is_current()
         return self._is_held
 
-    def acquire(self) -> None:
-        """Wait for the lock."""
-        while not self.try_acquire():
-            time.sleep(_POLL_SECONDS)
-
     def close(self) -> None:
         """Give the lock back; the file stays."""
         os.close(self._descriptor)
@@ -78,8 +73,11 @@ def locked(path: Path) -> Generator[None]:
         OutputFailed: the lock file cannot be created.
     """
     lock = FileLock(path)
+    while not lock.try_acquire():
+        lock.close()
+        time.sleep(_POLL_SECONDS)
+        lock = FileLock(path)  # anew, because somebody may have removed the file
     try:
-        lock.acquire()
         yield
     finally:
         lock.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from ortist.bundle.manifest import FileEntry, Manifest
 from ortist.bundle.read import Bundle
 from ortist.bundle.recipes import Recipe, recipes
 from ortist.bundle.verify import check_graph
-from ortist.checkpoints.content import content_key
+from ortist.checkpoints.content import content_key, unreadable
 from ortist.checkpoints.directory import (
     MODEL_INDEX,
     SCHEDULER_CONFIG,
@@ -168,9 +167,13 @@ def _write_settings(
         written.append(path)
 
     def copy(file: Path) -> None:
+        try:
+            data = file.read_bytes()
+        except OSError as cause:  # told apart from what goes wrong when writing
+            raise unreadable(file, cause) from cause
         path = folder / file.parent.name / file.name
         path.parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, path)
+        path.write_bytes(data)
         written.append(path)
 
     for item in todo:

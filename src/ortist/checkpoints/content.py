@@ -29,10 +29,15 @@ def content_key(root: Path, files: Iterable[Path], file_hash: FileHash = sha256_
         try:
             inner = file_hash(path)
         except OSError as cause:
-            raise BadCheckpoint(
-                f"{path} cannot be read: {cause.strerror or cause}",
-                hint="fetch the whole checkpoint, or check the path",
-                code="file-missing" if isinstance(cause, FileNotFoundError) else "file-unreadable",
-            ) from cause
+            raise unreadable(path, cause) from cause
         digest.update(f"{inner} {name}\n".encode())
     return digest.hexdigest()
+
+
+def unreadable(path: Path, cause: OSError) -> BadCheckpoint:
+    """The error for a file of a checkpoint that the operating system does not give."""
+    return BadCheckpoint(
+        f"{path} cannot be read: {cause.strerror or cause}",
+        hint="fetch the whole checkpoint, or check the path",
+        code="file-missing" if isinstance(cause, FileNotFoundError) else "file-unreadable",
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from ortist.checkpoints.content import unreadable
 from ortist.checkpoints.renamed import (
     RenamedWeights,
     Weights,
@@ -139,20 +141,28 @@ class DiffusersDirectory:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of a tokenizer's folder, by name; hidden ones are left out."""
-    return sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    """The files of a tokenizer's folder, by name; hidden ones are left out.
+
+    Raises:
+        BadCheckpoint: the folder cannot be read.
+    """
+    try:
+        return sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    except OSError as cause:
+        raise unreadable(folder, cause) from cause
 
 
 def _require_directory(path: Path) -> None:
-    if path.is_dir():
-        if (path / MODEL_INDEX).is_file():
+    # os.path says no where pathlib raises: at a folder that may not be looked into.
+    if os.path.isdir(path):  # noqa: PTH112
+        if os.path.isfile(path / MODEL_INDEX):  # noqa: PTH113
             return
         raise BadCheckpoint(
             f"{path} has no {MODEL_INDEX}, so it is no checkpoint in the diffusers layout",
             hint="give the directory that holds model_index.json, unet, vae and the others",
             code="no-model-index",
         )
-    if path.is_file():
+    if os.path.isfile(path):  # noqa: PTH113
         raise BadCheckpoint(
             f"{path} is a single file; so far only directories in the diffusers layout are read",
             hint="give the directory that holds model_index.json, unet, vae and the others",
