@@ -23,6 +23,7 @@ _MID_TYPES: Final = {"UNetMidBlock2DCrossAttn": True, "UNetMidBlock2D": False}
 _DEFAULT_DOWN: Final = (*["CrossAttnDownBlock2D"] * 3, "DownBlock2D")
 _DEFAULT_UP: Final = ("UpBlock2D", *["CrossAttnUpBlock2D"] * 3)
 _DEFAULT_CHANNELS: Final = (320, 640, 1280, 1280)
+_HEADS: Final = "attention_head_dim"  # which states the number of heads, see `_heads`
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "attention_type": ("default",),
@@ -296,14 +297,11 @@ def _blocks(
         for index, level in enumerate(reversed(range(levels)))
     )
     mid = _mid(reader, channels[-1], down_depths[-1][0], heads[-1])
+    stated_heads = "num_attention_heads" if reader.raw("num_attention_heads") else _HEADS
     for block in (*down, mid, *up):
         if block is not None and block.has_attention and block.channels % block.heads:
-            key = (
-                "num_attention_heads" if reader.raw("num_attention_heads") else "attention_head_dim"
-            )
-            raise reader.refuse(
-                key, reader.value(key, 8), f"{block.heads} heads cannot share {block.channels} channels"
-            )
+            expected = f"{block.heads} heads cannot share {block.channels} channels"
+            raise reader.refuse(stated_heads, reader.value(stated_heads, 8), expected)
     return down, mid, up
 
 
@@ -323,12 +321,12 @@ def _heads(reader: LevelReader, channels: Sequence[int]) -> tuple[int, ...]:
     too, the two have to agree under one of the readings of the old name.
     """
     levels = len(channels)
-    stated = reader.per_level("attention_head_dim", levels, 8)
+    stated = reader.per_level(_HEADS, levels, 8)
     heads = stated
     if reader.raw("num_attention_heads") is not None:
         heads = reader.per_level("num_attention_heads", levels, None)
         widths = tuple(width // count for width, count in zip(channels, heads, strict=True))
-        if reader.has("attention_head_dim") and stated not in (heads, widths):
+        if reader.has(_HEADS) and stated not in (heads, widths):
             raise reader.refuse(
                 "num_attention_heads",
                 list(heads),
