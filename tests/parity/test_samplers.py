@@ -24,8 +24,9 @@ from tests.sampling.runs import CLASSES, SD15, Case, fake_model, ours, relative_
 
 pytestmark = [
     pytest.mark.parity,
-    # diffusers' own, about numpy 2
+    # diffusers' own, about numpy 2 and old files
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
 STEPS = (1, 2, 4, 8, 20, 30)
@@ -281,3 +282,34 @@ def test_the_longest_trailing_schedules_lack_only_the_extra_step(oracle: Oracle)
     expected = scheduler_of(case, oracle.diffusers).timesteps.tolist()
     assert expected[-1] == -1
     assert [row.timestep for row in schedule_of(case).rows] == expected[:-1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"_class_name": "DDIMScheduler"},
+        {"_class_name": "PNDMScheduler", "steps_offset": 0},
+        {"_class_name": "DDIMScheduler", "clip_sample": True, "steps_offset": 1},
+        {"_class_name": "EulerDiscreteScheduler", "steps_offset": 1},
+    ],
+    ids=json.dumps,
+)
+def test_stable_diffusion_files_are_mended_alike(
+    oracle: Oracle, settings: Mapping[str, object]
+) -> None:
+    oracle.diffusers.utils.logging.set_verbosity_error()
+    scheduler = getattr(oracle.diffusers, str(settings["_class_name"])).from_config(dict(settings))
+    pipeline = oracle.diffusers.StableDiffusionPipeline(
+        vae=None,
+        text_encoder=None,
+        tokenizer=None,
+        unet=None,
+        scheduler=scheduler,
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    theirs = pipeline.scheduler.config
+    mine, _ = SchedulerConfig.from_json(settings).as_stable_diffusion()
+    assert mine.steps_offset == theirs.steps_offset
+    assert mine.clip_sample is bool(getattr(theirs, "clip_sample", False))
