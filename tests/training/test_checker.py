@@ -317,6 +317,14 @@ def test_a_stray_line_fails_shape() -> None:
     assert "shape" in wrong(canvas.pixels(), "a small red circle on a white background")
 
 
+@pytest.mark.parametrize(("size", "fails"), [(7, False), (16, True)])
+def test_only_a_large_faint_stain_fails(size: int, fails: bool) -> None:
+    picture = drawn("circle", 0.3).pixels(2)
+    picture[8 : 8 + size, 90 : 90 + size] = (255, 228, 228)
+    score = checker.check(picture, "a small red circle on a white background")
+    assert score["shape"] is not fails and score["background"]
+
+
 def test_holes() -> None:
     canvas = drawn()
     r, middle = 5 * OVER, 64 * OVER

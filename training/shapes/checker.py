@@ -10,8 +10,8 @@ How a picture is read:
 1. The background is the palette colour that most of the border is nearest to, in CIE Lab.
 2. Foreground is what differs from it by more than noise, and by more than half of what the
    strongest pixel close by differs. The second condition puts an edge in the middle of its blur.
-3. Every palette colour's solid regions are objects. Anything else of a visible size counts as an
-   object too, one without a colour or a shape: a stray blob is an error, not noise.
+3. Every palette colour's solid regions are objects. Anything else that is plainly visible counts as
+   an object too, one without a colour or a shape: a stray blob is an error, not noise.
 4. Each object gets a soft coverage map, is moved to its centroid, scaled to unit area, and
    compared with templates of the eight shapes by soft intersection over union. The number of
    holes is counted apart, since a disc with a pinhole overlaps a disc almost perfectly.
@@ -93,19 +93,24 @@ NOISE_LIMIT = 12.0
 PURE_LIMIT = 20.0  # distance of a pixel inside an object from the object's colour
 PURE_SHARE = 0.88
 
-OBJECT_PIXELS = 24  # 5x5 pixels are seen at a glance; the smallest shape asked for has about 400
-# An edge that is off by the same distance costs a shape with more outline for its area more
-# overlap, so the least overlap is lower for those. Drawings with noise and blur keep 0.03 to 0.06
-# above these; a lumpy disc has about 0.89.
+# What counts as an object. 5x5 pixels of another colour are seen at a glance (the smallest shape
+# asked for has about 400); a stain fainter than any two palette colours differ, only if large.
+OBJECT_PIXELS = 24
+FAINT_LIMIT = 25.0
+STAIN_PIXELS = 120
+# Edges that are off by the same distance cost a shape overlap in proportion to its outline over the
+# root of its area: 3.5 for a circle, 4 to 4.6 for square, diamond, heart and triangle, 5.4 for a
+# cross, 6.6 for ring and star. The limits are about 1 - 0.025 of that. Drawings with noise and blur
+# stay 0.03 or more above them; a lumpy disc has 0.89.
 SHAPE_LIMITS: Mapping[str, float] = {
     "circle": 0.91,
     "square": 0.91,
     "diamond": 0.91,
     "heart": 0.90,
-    "triangle": 0.90,
-    "cross": 0.89,
-    "star": 0.87,
-    "ring": 0.87,
+    "triangle": 0.89,
+    "cross": 0.87,
+    "star": 0.84,
+    "ring": 0.84,
 }
 SHAPE_MARGIN = 0.03
 HOLE_SHARE = 0.015
@@ -622,8 +627,10 @@ def look(picture: Bytes) -> Seen:
         labels, found = _label(np.asarray(ndimage.binary_opening(region[box], _SQUARE3), np.bool_))
         sizes = np.bincount(labels.ravel(), minlength=found + 1)
         for label in np.flatnonzero(sizes[1:] >= OBJECT_PIXELS) + 1:
-            count += 1
-            cores[box][labels == label] = count
+            core = labels == label
+            if _visible(away[box][core]):
+                count += 1
+                cores[box][core] = count
 
     objects: list[SeenObject] = []
     islands, found = _label(mask)
@@ -645,10 +652,15 @@ def look(picture: Bytes) -> Seen:
             objects.extend(parts or [item])
     sizes = np.bincount(islands.ravel(), minlength=found + 1)
     for label in np.flatnonzero(~held & (sizes >= OBJECT_PIXELS)):
-        if label:
+        if label and _visible(away[islands == label]):
             objects.append(_stray(islands == label))
     objects.sort(key=lambda item: item.area, reverse=True)
     return Seen(name, tuple(objects))
+
+
+def _visible(away: Floats) -> bool:
+    """Whether pixels this far from the background make an object rather than a faint stain."""
+    return len(away) >= STAIN_PIXELS or float(np.percentile(away, 75)) >= FAINT_LIMIT
 
 
 def _stray(region: Bools) -> SeenObject:
