@@ -139,6 +139,8 @@ def test_what_the_file_leaves_out_has_the_classs_default(compare: Any, sampler: 
 def test_very_high_sigmas_are_nearer_to_the_formula_than_the_reference(
     oracle: Oracle, sampler: str, spacing: str, extra: Mapping[str, object]
 ) -> None:
+    if oracle.torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        pytest.skip("the noise itself differs in the last bits here, times 4096 and more")
     for steps in (2, 8, 20):
         case = Case(sampler, steps, spacing, "v_prediction", extra=extra)
         exact = euler_in_float64(case, oracle)
