@@ -23,16 +23,15 @@ PICTURE_TOLERANCE = 2  # of 255
 
 @pytest.fixture(scope="module")
 def optimum(oracle: Any) -> Any:
-    """optimum-onnx. It has no pipeline for all classes at once that needs no class name."""
-    load("onnxruntime")
+    """The library that most ONNX bundles on the Hugging Face Hub are made for."""
     return load("optimum.onnxruntime")
 
 
 def compare(
     oracle: Any, optimum: Any, bundle: Path, *, prompt: str, size: int, guidance: float
-) -> tuple[np.ndarray, np.ndarray]:
+) -> None:
     """Draw the same with both; assert that latents and pictures agree."""
-    theirs = optimum.ORTDiffusionPipeline.from_pretrained(bundle, use_io_binding=False)
+    theirs = optimum.ORTDiffusionPipeline.from_pretrained(bundle)
     theirs.set_progress_bar_config(disable=True)
     theirs.scheduler = oracle.diffusers.DDIMScheduler.from_config(
         theirs.scheduler.config, timestep_spacing="leading"
@@ -73,7 +72,7 @@ def compare(
     assert np.abs(result.latents - final).max() <= LATENTS_TOLERANCE * np.abs(final).max()
     picture = np.asarray(result.images[0], dtype=np.float64)
     assert np.abs(picture - np.round(expected * 255)).max() <= PICTURE_TOLERANCE
-    return picture, expected
+    assert picture.std() > 10  # no flat picture, on which everything would agree
 
 
 @pytest.mark.parametrize("guidance", [7.5, 1.0])
