@@ -28,12 +28,15 @@ Bytes = NDArray[np.uint8]
 
 
 def held_out_scenes(singles: int, pairs: int, seed: int) -> draw.Scenes:
-    """Scenes whose captions never occur in training."""
+    """Different scenes whose captions never occur in training."""
     rng = np.random.default_rng(seed)
     kept = []
     for count, share in ((singles, 0.0), (pairs, 1.0)):
-        scenes = draw.sample(rng, 40 * count + 40, share)
-        kept.append(scenes.take(draw.held_out(scenes)).take(slice(count)))
+        scenes = draw.sample(rng, 80 * count + 80, share)
+        scenes = scenes.take(draw.held_out(scenes))
+        captions = [draw.caption(scenes, i) for i in range(len(scenes))]
+        first = np.sort(np.unique(captions, return_index=True)[1])
+        kept.append(scenes.take(first[:count]))
     return draw.join(kept)
 
 
