@@ -1,4 +1,4 @@
-"""Honest doubles shared by the tests: graphs that compute something simple, facts of small models."""
+"""Honest doubles for the tests: graphs that compute something simple, facts of a small model."""
 
 from __future__ import annotations
 

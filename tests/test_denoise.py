@@ -66,7 +66,7 @@ def test_a_guided_step_runs_the_negative_half_first() -> None:
 
 
 def test_guidance_is_the_way_from_negative_to_positive() -> None:
-    # uncond + g * (cond - uncond) = (0.1 + g * 0.2) x: guidance g equals an unguided model 0.1+0.2g.
+    # uncond + g (cond - uncond) = (0.1 + 0.2 g) x: the same as an unguided model of that weight.
     guided, _ = run(plan_of(guidance_scale=4.0))
     graph = FakeGraph(INPUTS, ("out_sample",), model)
     same = denoise(

@@ -73,7 +73,8 @@ def test_the_page_of_a_command_has_all_its_options_and_no_others() -> None:
 def test_the_page_of_errors_has_every_class_with_its_exit_code() -> None:
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     said = {
-        name: int(code) for code, name in re.findall(r"^\| (\d+) \| `(\w+)`", page, flags=re.MULTILINE)
+        name: int(code)
+        for code, name in re.findall(r"^\| (\d+) \| `(\w+)`", page, flags=re.MULTILINE)
     }
     assert said == {kind.__name__: kind.exit_code for kind in OrtistError.__subclasses__()}
 

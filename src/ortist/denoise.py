@@ -18,9 +18,7 @@ Float = NDArray[np.float32]
 OnStep = Callable[[int, StepRow, Float], None]
 
 
-def denoise(
-    plan: Plan, conditioning: Conditioning, engine: Engine, *, on_step: OnStep
-) -> Float:
+def denoise(plan: Plan, conditioning: Conditioning, engine: Engine, *, on_step: OnStep) -> Float:
     """Run the plan's rows.
 
     Args:
@@ -61,8 +59,11 @@ class _Denoiser:
         self._timestep = _input_of(plan, "timestep")
         self._constant: dict[str, Array] = {
             name: np.concatenate(
-                [np.repeat(part[name], count, axis=0) for part in (negative, conditioning.positive)
-                 if part is not None]
+                [
+                    np.repeat(part[name], count, axis=0)
+                    for part in (negative, conditioning.positive)
+                    if part is not None
+                ]
             )
             for name in conditioning.positive
         }
@@ -79,7 +80,10 @@ class _Denoiser:
         if not self._guided:
             return output
         unconditional, conditional = np.split(output, 2)
-        return unconditional + self._guidance * (conditional - unconditional)
+        guided = conditional - unconditional
+        guided *= self._guidance
+        guided += unconditional
+        return guided
 
 
 def _input_of(plan: Plan, source: str) -> str:

@@ -75,7 +75,7 @@ def _text(
         if tokens.dropped:
             limit = len(tokens.ids) - 2  # without the marks of begin and end
             text = f"only {limit} tokens fit {encoder.component}; left out: {tokens.dropped!r}"
-            notes.append(Note(field, text))
+            notes.append(Note(field, text, is_warning=True))
         graph = engine.graph(encoder.component)
         wanted = _outputs(plan, encoder)
         missing = [name for name in wanted if name not in graph.outputs]

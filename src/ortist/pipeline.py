@@ -170,7 +170,10 @@ class Pipeline:
                 on_event(StageAdvanced("decode", done, len(latents)))
 
             pictures = decode(plan, latents, self._engine, on_picture=on_picture)
-        notes = (*(Note("model", text) for text in self.bundle.notes), *conditioning.notes)
+        notes = (
+            *(Note("model", text, is_warning=True) for text in self.bundle.notes),
+            *conditioning.notes,
+        )
         record = make_record(plan, self._provenance(), clock.seconds, notes)
         return Result([Image.fromarray(picture) for picture in pictures], latents, record)
 

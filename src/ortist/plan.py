@@ -25,10 +25,17 @@ _MAX_SIDE = 16384  # a picture side beyond this is a slip of the keyboard, not a
 
 @dataclass(frozen=True)
 class Note:
-    """Something decided for the user, or that the user should know: which field, and why."""
+    """Something decided for the user: which field, what and why.
+
+    Attributes:
+        field: the field of `Request` concerned, or "schedule", "model".
+        text: one line.
+        is_warning: the user should see it: the picture may not be what was asked for.
+    """
 
     field: str
     text: str
+    is_warning: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +114,13 @@ def resolve(
             else "leave the negative prompt out",
             code="no-effect",
         )
-    schedule = _schedule(request, facts, scheduler, steps, notes)
+    schedule = _schedule(request, family, facts, scheduler, steps, notes)
     latent_shape = (facts.latent_channels, height // facts.scale, width // facts.scale)
     _check_latents(request, count, latent_shape)
     negative = request.negative_prompt
     if negative is None and uses_negative and not facts.zero_negative:
         negative = ""
-    wanted = {**family.bindings, **family.optional}
+    wanted: dict[str, Source] = {**family.bindings, **family.optional}
     return Plan(
         request=request,
         family=family,
@@ -190,9 +197,7 @@ def _seeds(
     return tuple(seed + index for index in range(count))
 
 
-def _steps(
-    request: Request, family: FamilySpec, facts: ModelFacts, notes: list[Note]
-) -> int:
+def _steps(request: Request, family: FamilySpec, facts: ModelFacts, notes: list[Note]) -> int:
     if request.num_inference_steps is not None:
         steps = request.num_inference_steps
     else:
@@ -206,9 +211,7 @@ def _steps(
     return steps
 
 
-def _guidance(
-    request: Request, family: FamilySpec, facts: ModelFacts, notes: list[Note]
-) -> float:
+def _guidance(request: Request, family: FamilySpec, facts: ModelFacts, notes: list[Note]) -> float:
     if request.guidance_scale is not None:
         guidance = request.guidance_scale
     else:
@@ -223,9 +226,7 @@ def _guidance(
     return float(guidance)
 
 
-def _recommended(
-    facts: ModelFacts, name: str, fallback: float, title: str
-) -> tuple[float, str]:
+def _recommended(facts: ModelFacts, name: str, fallback: float, title: str) -> tuple[float, str]:
     value = facts.defaults.get(name)
     if isinstance(value, int | float):
         return value, "recommended by the model"
@@ -234,6 +235,7 @@ def _recommended(
 
 def _schedule(
     request: Request,
+    family: FamilySpec,
     facts: ModelFacts,
     scheduler: SchedulerConfig,
     steps: int,
@@ -244,12 +246,19 @@ def _schedule(
     else:
         recommended = facts.defaults.get("sampler")
         if isinstance(recommended, str):
-            choice, why = resolve_sampler(recommended), "recommended by the model"
+            choice = resolve_sampler(recommended)
+            notes.append(Note("sampler", f"{choice.label}: recommended by the model"))
         else:
-            choice, why = default_sampler(scheduler)
-        notes.append(Note("sampler", f"{choice.label}: {why}"))
+            default = default_sampler(scheduler)
+            choice = default.choice
+            text = f"{choice.label}: {default.why}"
+            notes.append(Note("sampler", text, is_warning=default.is_substitute))
+    mended: tuple[str, ...] = ()
+    if family.mends_scheduler:
+        scheduler, mended = scheduler.as_stable_diffusion()
     schedule = make_schedule(choice, scheduler, steps, spacing=request.timestep_spacing)
-    notes.extend(Note("schedule", text) for text in schedule.notes)
+    notes.extend(Note("schedule", text) for text in mended)
+    notes.extend(Note("schedule", text, is_warning=True) for text in schedule.notes)
     return schedule
 
 

@@ -65,7 +65,7 @@ class Request:
                     f"{name} is {value!r}", hint=f"expected {_KINDS[name][0]} for {name}"
                 )
         if "prompt" not in data:
-            raise BadRequest("the request has no prompt", hint="give it a prompt, even an empty one")
+            raise BadRequest("the request has no prompt", hint="give one, if only an empty text")
         return cls(**data)  # pyright: ignore[reportArgumentType]  # checked by _fits above
 
 

@@ -91,7 +91,7 @@ def test_sizes_other_than_the_trained_one_work() -> None:
         (["--steps", "0"], 2, "num_inference_steps is 0"),
         (["--steps", "-4"], 2, "num_inference_steps is -4"),
         (["--steps", "5000"], 2, "5000 steps are out of range"),
-        (["--steps", "many"], 2, "many"),
+        (["--steps", "many"], 2, "'--steps'"),
         (["--count", "0"], 2, "num_images_per_prompt is 0"),
         (["--seed", "-1"], 2, "seed -1 is out of range"),
         (["--guidance", "-2"], 2, "guidance_scale is -2"),
@@ -112,9 +112,8 @@ def test_bad_input_is_one_clear_line_with_a_hint(
     assert generate(PROMPT, *arguments) == code
     said = capsys.readouterr().err
     assert words in said
-    if "--frobnicate" not in arguments and "many" not in arguments:
-        lines = said.strip().splitlines()
-        assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+    lines = said.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
     assert os.listdir() == []
 
 

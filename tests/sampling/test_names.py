@@ -143,6 +143,7 @@ def test_any_text_is_a_sampler_or_a_clear_error(text: str) -> None:
 def test_the_checkpoints_own_sampler_is_the_default(
     settings: dict[str, object], label: str, why: str
 ) -> None:
-    choice, reason = default_sampler(SchedulerConfig.from_json(settings))
-    assert choice.label == label
-    assert why in reason
+    found = default_sampler(SchedulerConfig.from_json(settings))
+    assert found.choice.label == label
+    assert why in found.why
+    assert found.is_substitute == ("not implemented" in why)

@@ -21,9 +21,7 @@ SD_SCHEDULER: dict[str, object] = {
 }
 
 
-def save_pipeline(
-    oracle: Any, folder: Path, kind: str, *, prediction_type: str = "epsilon"
-) -> Any:
+def save_pipeline(oracle: Any, folder: Path, kind: str, *, prediction_type: str = "epsilon") -> Any:
     """Make a pipeline with random weights, save it in `folder`, and return it.
 
     Args:
@@ -33,7 +31,8 @@ def save_pipeline(
     """
     xl = "sdxl" in kind
     unet = _filled(oracle, oracle.diffusers.UNet2DConditionModel(**_arguments(UNETS[kind])), 1)
-    vae = _filled(oracle, oracle.diffusers.AutoencoderKL(**_arguments(vae_config([8, 16, 16, 16]))), 2)
+    vae_settings = _arguments(vae_config([8, 16, 16, 16]))
+    vae = _filled(oracle, oracle.diffusers.AutoencoderKL(**vae_settings), 2)
     scheduler = oracle.diffusers.DDIMScheduler(**SD_SCHEDULER, prediction_type=prediction_type)
     parts: dict[str, Any] = {"unet": unet, "vae": vae, "scheduler": scheduler}
     width = 24
@@ -79,9 +78,8 @@ def _text(
     config.pop("transformers_version")
     made = oracle.transformers.CLIPTextConfig(**config)
     classes = oracle.transformers
-    encoder = (classes.CLIPTextModel if projection is None else classes.CLIPTextModelWithProjection)(
-        made
-    )
+    kind = classes.CLIPTextModel if projection is None else classes.CLIPTextModelWithProjection
+    encoder = kind(made)
     tokenizer = classes.CLIPTokenizer.from_pretrained(folder / f"made_tokenizer{suffix}")
     return {
         f"text_encoder{suffix}": _filled(oracle, encoder, seed),
@@ -94,6 +92,7 @@ def _filled(oracle: Any, model: Any, seed: int) -> Any:
     state = model.state_dict()
     for key, tensor in state.items():
         if tensor.dtype == oracle.torch.float32:
-            state[key] = oracle.torch.from_numpy(random_weight(f"{seed}.{key}", tuple(tensor.shape)))
+            array = random_weight(f"{seed}.{key}", tuple(tensor.shape))
+            state[key] = oracle.torch.from_numpy(array)
     model.load_state_dict(state)
     return model.eval()

@@ -23,7 +23,6 @@ import train_vae
 from diffusers import DDIMScheduler, StableDiffusionPipeline
 from safetensors.torch import load_file, save_file
 
-
 # What ortist takes where the user asks for nothing; measured best in README.md. Other tools skip
 # keys that begin with an underscore.
 DEFAULTS = {"num_inference_steps": 20, "guidance_scale": 2.0}

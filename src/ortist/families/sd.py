@@ -33,5 +33,6 @@ FAMILY = FamilySpec(
     steps=20,
     guidance_scale=7.5,
     size=(512, 512),
+    mends_scheduler=True,
     decline=_decline,
 )

@@ -39,5 +39,6 @@ FAMILY = FamilySpec(
     steps=30,
     guidance_scale=5.0,
     size=(1024, 1024),
+    mends_scheduler=False,
     decline=_decline,
 )

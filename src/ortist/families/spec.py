@@ -83,6 +83,8 @@ class FamilySpec:
         optional: bindings that hold only where the graph has that input.
         steps, guidance_scale: defaults where the bundle recommends nothing.
         size: default (width, height) in pixels where the bundle does not say.
+        mends_scheduler: scheduler settings are read as diffusers' pipeline of the family mends
+            them (`SchedulerConfig.as_stable_diffusion`).
         decline: why a model is not of this family, or None if it is.
     """
 
@@ -94,4 +96,5 @@ class FamilySpec:
     steps: int
     guidance_scale: float
     size: tuple[int, int]
+    mends_scheduler: bool
     decline: Callable[[ModelFacts], str | None]

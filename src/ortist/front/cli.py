@@ -147,7 +147,7 @@ def _report(result: Result, paths: list[Path], *, as_json: bool) -> None:
     for path, seed in zip(paths, record.seeds, strict=True):
         typer.echo(f"{path}  seed {seed}")
     for note in record.notes:
-        if note.field in _SHOWN_NOTES:
+        if note.is_warning:
             typer.echo(f"note: {note.field}: {note.text}", err=True)
     seconds = record.seconds
     typer.echo(
@@ -156,10 +156,6 @@ def _report(result: Result, paths: list[Path], *, as_json: bool) -> None:
         f"{sum(seconds.values()):.1f} s on {record.provenance.provider}",
         err=True,
     )
-
-
-# Defaults that the closing line shows anyway are not repeated as notes.
-_SHOWN_NOTES = frozenset({"prompt", "negative_prompt", "schedule", "model"})
 
 
 def main() -> None:
@@ -171,28 +167,38 @@ def run(arguments: list[str]) -> int:
     """Run the command line `arguments` and return the exit code."""
     debug = "--debug" in arguments
     try:
-        result = app(arguments, prog_name="ortist", standalone_mode=False)
+        code = app(arguments, prog_name="ortist", standalone_mode=False)
     except OrtistError as error:
         _show(error, debug=debug)
         return error.exit_code
     except (KeyboardInterrupt, Abort):
-        _show(Cancelled("interrupted; nothing half-written is left"), debug=debug)
-        return _EXIT_INTERRUPTED
-    except typer.Exit as stop:
-        return stop.exit_code
+        code = _EXIT_INTERRUPTED
     except Exception as error:
-        if hasattr(error, "show") and hasattr(error, "exit_code"):  # the parser's usage errors
-            error.show()  # pyright: ignore
-            return int(error.exit_code)  # pyright: ignore
-        if debug:
-            traceback.print_exc()
-        typer.echo(f"error: {type(error).__name__}: {error}", err=True)
-        typer.echo(
-            "hint: this is a fault of ortist; run again with --debug and report the trace",
-            err=True,
-        )
-        return _EXIT_BUG
-    return result if isinstance(result, int) else 0
+        usage = _usage_error(error)
+        if usage is None:
+            usage = OrtistError(
+                f"{type(error).__name__}: {error}",
+                hint="this is a fault of ortist; run again with --debug and report the trace",
+            )
+            _show(usage, debug=False)
+            if debug:
+                traceback.print_exc()
+            return _EXIT_BUG
+        _show(usage, debug=debug)
+        return usage.exit_code
+    if code == _EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code without a word
+        _show(Cancelled("interrupted", hint="nothing half-written is left"), debug=debug)
+    return code if isinstance(code, int) else 0
+
+
+def _usage_error(error: Exception) -> BadRequest | None:
+    """A wrong option or argument, told like every other error; None for anything else."""
+    # The parser's own classes have moved between typer's versions; their method has not.
+    message: object = getattr(error, "format_message", None)
+    if not callable(message):
+        return None
+    command = getattr(getattr(error, "ctx", None), "command_path", "ortist")
+    return BadRequest(f"{message()}", hint=f"{command} --help lists the options", code="usage")
 
 
 def _show(error: OrtistError, *, debug: bool) -> None:

@@ -62,9 +62,7 @@ class ProgressView:
         """Draw one event."""
         match event:
             case StageStarted(stage, total):
-                self._tasks[stage] = self._progress.add_task(
-                    _TITLES[stage], total=total, detail=""
-                )
+                self._tasks[stage] = self._progress.add_task(_TITLES[stage], total=total, detail="")
             case StageAdvanced(stage, done, total, detail):
                 self._progress.update(
                     self._tasks[stage], completed=done, total=total, detail=detail

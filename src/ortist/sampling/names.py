@@ -81,21 +81,38 @@ def resolve_sampler(name: str) -> SamplerChoice:
     raise _unknown(name, folded)
 
 
-def default_sampler(config: SchedulerConfig) -> tuple[SamplerChoice, str]:
-    """The sampler that a checkpoint's scheduler settings ask for, and why it was chosen.
+@dataclass(frozen=True)
+class DefaultSampler:
+    """What to sample with where nobody asked for a sampler.
+
+    Attributes:
+        choice: the sampler.
+        why: why it was chosen.
+        is_substitute: the checkpoint asks for another, which ortist does not have.
+    """
+
+    choice: SamplerChoice
+    why: str
+    is_substitute: bool
+
+
+def default_sampler(config: SchedulerConfig) -> DefaultSampler:
+    """The sampler that a checkpoint's scheduler settings ask for.
 
     Where ortist does not have it, DPM++ 2M, which suits models of the same kind.
     """
     asked = config.class_name
     if asked is None:
-        return SamplerChoice(_BY_NAME["dpmpp2m"]), "the checkpoint names no sampler"
+        choice = SamplerChoice(_BY_NAME["dpmpp2m"])
+        return DefaultSampler(choice, "the checkpoint names no sampler", is_substitute=False)
     sampler = _BY_NAME.get(fold(asked))
     variant = _variant(config) if sampler is not None and sampler.name == "dpmpp-2m" else ""
     if sampler is not None and not variant:
-        return SamplerChoice(sampler), "the checkpoint's own"
-    return (
+        return DefaultSampler(SamplerChoice(sampler), "the checkpoint's own", is_substitute=False)
+    return DefaultSampler(
         SamplerChoice(_BY_NAME["dpmpp2m"]),
         f"the checkpoint's own ({asked}{variant}) is not implemented yet",
+        is_substitute=True,
     )
 
 
