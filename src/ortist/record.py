@@ -93,8 +93,7 @@ class Record:
             data = cast(dict[str, Any], json.loads(text))
             if data["format"] != RECORD_FORMAT:
                 raise BadRequest(
-                    f"the record has format {data['format']!r}, this version reads "
-                    f"{RECORD_FORMAT}",
+                    f"the record has format {data['format']!r}, this version reads {RECORD_FORMAT}",
                     hint="upgrade ortist",
                     code="bad-record",
                 )

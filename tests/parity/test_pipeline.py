@@ -144,17 +144,13 @@ def test_sdxl_with_each_kind_of_negative_prompt(oracle, make, sampler, negative)
 
 def test_distilled_guidance(oracle, make) -> None:
     reference, ours = make("lcm")
-    compare(
-        oracle, reference, ours, sampler="DDIM", spacing="leading", guidance=8.0, negative=None
-    )
+    compare(oracle, reference, ours, sampler="DDIM", spacing="leading", guidance=8.0, negative=None)
 
 
 @pytest.mark.parametrize("sampler", ["Euler a", "DDIM"])
 def test_several_pictures(oracle, make, sampler) -> None:
     reference, ours = make("sd1")
-    compare(
-        oracle, reference, ours, sampler=sampler, spacing="leading", guidance=7.5, count=3
-    )
+    compare(oracle, reference, ours, sampler=sampler, spacing="leading", guidance=7.5, count=3)
 
 
 def test_the_noise_of_a_seed_is_torchs(oracle, make) -> None:

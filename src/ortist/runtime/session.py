@@ -246,4 +246,3 @@ def _cast(array: Array, spec: TensorSpec, role: str) -> Array:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
