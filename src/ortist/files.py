@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -54,8 +55,10 @@ def parse_json(data: bytes, path: Path, error: type[OrtistError], *, hint: str) 
         # What a crash leaves of a file that was not yet written out: no bytes, or only zeros.
         raise error(f"{path} is empty", hint=hint, code="bad-json")
     try:
-        value: object = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as cause:  # ValueError: JSON, UTF-8 and repeated keys
+        value: object = json.loads(
+            data, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+        )
+    except (ValueError, RecursionError) as cause:  # ValueError: JSON, UTF-8, and the hooks' own
         raise error(
             f"{path} is not valid JSON: {_first_line(cause)}", hint=hint, code="bad-json"
         ) from cause
@@ -106,6 +109,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} is given twice")
     return result
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def _first_line(cause: Exception) -> str:

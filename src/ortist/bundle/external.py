@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from ortist.bundle.layout import DATA_FILE, GRAPH_FILE
 from ortist.bundle.manifest import FileEntry
-
-GRAPH_FILE = "model.onnx"
-DATA_FILE = "model.onnx_data"
 
 # A page for what may be mapped on its own, a cache line for the rest.
 _LARGE, _PAGE, _LINE = 1 << 16, 4096, 64

@@ -9,16 +9,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ortist.bundle.facts import model_facts
 from ortist.bundle.graph_io import GraphFacts, read_graph_facts
+from ortist.bundle.layout import CONFIG_FILE, GRAPH_FILE, ROLES
 from ortist.bundle.manifest import Manifest
 from ortist.checkpoints.content import content_key
-from ortist.checkpoints.directory import MODEL_INDEX, SCHEDULER_CONFIG
+from ortist.checkpoints.directory import MODEL_INDEX, SCHEDULER_CONFIG, TOKENIZER_OF
 from ortist.errors import BadBundle
 from ortist.families.spec import ModelFacts
 from ortist.files import JsonObject, JsonValue, read_json
 
-GRAPH_FILE = "model.onnx"
-ROLES = ("text_encoder", "text_encoder_2", "unet", "vae_encoder", "vae_decoder")
-_TOKENIZER_OF = {"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"}
 _FIX = "convert the checkpoint again, or fetch the bundle again"
 
 
@@ -81,7 +79,7 @@ class Bundle:
         graphs = {role: _graph(path, role) for role in ROLES if (path / role).is_dir()}
         _require_roles(path, graphs)
         tokenizers = {
-            name: _tokenizer(path / name) for role, name in _TOKENIZER_OF.items() if role in graphs
+            name: _tokenizer(path / name) for role, name in TOKENIZER_OF.items() if role in graphs
         }
         scheduler = read_json(path / "scheduler" / SCHEDULER_CONFIG, BadBundle, hint=_FIX)
         facts = model_facts(graphs, index)
@@ -118,7 +116,7 @@ class Bundle:
         found = [self.path / MODEL_INDEX, self.path / "scheduler" / SCHEDULER_CONFIG]
         for graph in self.graphs.values():
             data = {graph.path.parent / tensor.location for tensor in graph.facts.external}
-            found += [graph.path, graph.path.with_name("config.json"), *sorted(data)]
+            found += [graph.path, graph.path.with_name(CONFIG_FILE), *sorted(data)]
         for folder in self.tokenizers.values():
             found += sorted(p for p in folder.iterdir() if p.is_file())
         return tuple(found)
@@ -154,7 +152,7 @@ def _graph(path: Path, role: str) -> GraphEntry:
     folder = path / role
     facts = read_graph_facts(folder / GRAPH_FILE)
     _check_external(folder, facts)
-    config = read_json(folder / "config.json", BadBundle, hint=_FIX)
+    config = read_json(folder / CONFIG_FILE, BadBundle, hint=_FIX)
     return GraphEntry(role, folder / GRAPH_FILE, config, facts)
 
 

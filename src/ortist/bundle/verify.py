@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ortist.bundle.external import GRAPH_FILE
+from ortist.bundle.layout import GRAPH_FILE
 from ortist.errors import BadBundle
 
 

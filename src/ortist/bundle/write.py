@@ -15,6 +15,7 @@ from ortist import __version__
 from ortist.bundle.atomic import new_directory, require_free, require_space
 from ortist.bundle.converter import converter_id
 from ortist.bundle.external import write_graph
+from ortist.bundle.layout import CONFIG_FILE
 from ortist.bundle.manifest import FileEntry, Manifest
 from ortist.bundle.read import Bundle
 from ortist.bundle.recipes import Recipe, recipes
@@ -177,7 +178,7 @@ def _write_settings(
         written.append(path)
 
     for item in todo:
-        put(folder / item.role / "config.json", item.config)
+        put(folder / item.role / CONFIG_FILE, item.config)
     put(folder / "scheduler" / SCHEDULER_CONFIG, checkpoint.scheduler)
     for tokenizer in checkpoint.tokenizers.values():
         for file in tokenizer_files(tokenizer):

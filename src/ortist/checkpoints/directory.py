@@ -25,7 +25,7 @@ SCHEDULER_CONFIG = "scheduler_config.json"
 PREPROCESSOR_CONFIG = "preprocessor_config.json"
 
 TEXT_ENCODERS = ("text_encoder", "text_encoder_2")
-_TOKENIZER_OF = {"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"}
+TOKENIZER_OF = {"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"}
 _REQUIRED = ("unet", "vae")
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLES = (".bin", ".ckpt", ".pt", ".pth")
@@ -113,7 +113,7 @@ class DiffusersDirectory:
         used = (*encoders, *_REQUIRED)
         components = {name: _component(path, name, named[name], variant) for name in used}
         tokenizers = {
-            _TOKENIZER_OF[name]: _tokenizer(path, _TOKENIZER_OF[name], named) for name in encoders
+            TOKENIZER_OF[name]: _tokenizer(path, TOKENIZER_OF[name], named) for name in encoders
         }
         scheduler = read_json(path / "scheduler" / SCHEDULER_CONFIG, BadCheckpoint, hint=_WHOLE)
         extractor = path / "feature_extractor" / PREPROCESSOR_CONFIG
