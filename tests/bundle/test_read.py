@@ -80,7 +80,10 @@ def test_recommended_settings(bundle: Path) -> None:
     recommended = {"num_inference_steps": 12, "guidance_scale": 4.5, "sampler": "Euler"}
     write_json(bundle / "model_index.json", index | {"_ortist_defaults": recommended})
     assert Bundle.open(bundle).facts.defaults == recommended
-    write_json(bundle / "model_index.json", index | {"_ortist_defaults": {"steps": [1]}})
+    for wrong in ({"steps": 1}, {"guidance_scale": "2"}, {"num_inference_steps": True}, [1]):
+        write_json(bundle / "model_index.json", index | {"_ortist_defaults": wrong})
+        with pytest.raises(BadBundle, match="_ortist_defaults"):
+            Bundle.open(bundle)
     with pytest.raises(BadBundle, match="_ortist_defaults"):
         Bundle.open(bundle)
 

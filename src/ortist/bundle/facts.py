@@ -12,8 +12,9 @@ from ortist.families.spec import ModelFacts
 from ortist.files import JsonObject, JsonValue
 
 DEFAULTS_KEY = "_ortist_defaults"
-"""Key of model_index.json under which a model's author recommends settings, by field of
-`Request`. Other tools skip keys that begin with an underscore."""
+"""Key of model_index.json under which a model's author recommends settings: any of
+num_inference_steps, guidance_scale and sampler. Other tools skip keys that begin with an
+underscore."""
 
 _SCALING_FACTOR = 0.18215  # AutoencoderKL's default, which configs of SD 1.x leave out
 _TINY_SCALING_FACTOR = 1.0
@@ -178,12 +179,17 @@ def _sample_size(graph: GraphWithConfig) -> tuple[int, int] | None:
 
 def _defaults(index: JsonObject) -> dict[str, int | float | str]:
     value = index.get(DEFAULTS_KEY, {})
+    known: dict[str, tuple[type, ...]] = {
+        "num_inference_steps": (int,),
+        "guidance_scale": (int, float),
+        "sampler": (str,),
+    }
     if not isinstance(value, dict) or not all(
-        isinstance(item, int | float | str) and not isinstance(item, bool)
-        for item in value.values()
+        isinstance(item, known.get(name, ())) and not isinstance(item, bool)
+        for name, item in value.items()
     ):
         raise BadBundle(
-            f"model_index.json: {DEFAULTS_KEY} is {value!r}, expected numbers and texts by name",
+            f"model_index.json: {DEFAULTS_KEY} is {value!r}; it may have {', '.join(known)}",
             hint=_FIX,
             code="bad-model-index",
         )
