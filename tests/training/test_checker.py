@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-pytest.importorskip("scipy")  # the training tools' only need beyond the package's own
-
 SOURCE = Path(__file__).parents[2] / "training" / "shapes" / "checker.py"
 
 

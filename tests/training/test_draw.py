@@ -10,8 +10,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy")
-
 FOLDER = Path(__file__).parents[2] / "training" / "shapes"
 
 

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("scipy")
-
 FOLDER = Path(__file__).parents[2] / "training" / "shapes"
 
 
