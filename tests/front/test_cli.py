@@ -170,11 +170,16 @@ def test_an_interrupt_leaves_nothing_and_exits_130() -> None:
         ],
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background jobs, this test among them, may have been told to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(4)
-    assert process.poll() is None, "it was to be still drawing"
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    try:
+        time.sleep(4)
+        assert process.poll() is None, "it was to be still drawing"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "interrupted" in said
     assert os.listdir() == []
