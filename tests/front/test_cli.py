@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_nothing_and_exits_130() -> None:
         stderr=subprocess.PIPE,
         text=True,
         # A shell's background jobs, this test among them, may have been told to ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     try:
         time.sleep(4)
