@@ -3,7 +3,8 @@
     python benchmarks/unet_parity.py [--size 64] [--batch 1] [--timestep 999.5] [--threads 2]
 
 Needs the extras `cpu` and `parity`, about 6 GB of memory and 4 GB of temporary disk; takes a
-few minutes on two cores. Prints one JSON object and the row for docs/benchmarks.md.
+few minutes on two cores. Prints one JSON object; `--out benchmarks/results/unet_parity.json` keeps it
+for docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--timestep", type=float, default=999.5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(arguments.threads)
@@ -143,12 +145,10 @@ def main() -> None:
             "python": platform.python_version(),
         },
     }
-    print(json.dumps(figures))
-    shape = "x".join(str(side) for side in figures["latents"])
-    print(
-        f"| SD 1.5 UNet, fp32, latents {shape}, timestep {arguments.timestep:g} "
-        f"| {error:.1e} | {nodes:,} nodes |"
-    )
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -85,3 +86,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+def test_the_benchmarks_page_is_what_the_figures_say() -> None:
+    spec = importlib.util.spec_from_file_location("render", ROOT / "benchmarks" / "render.py")
+    assert spec is not None
+    assert spec.loader is not None
+    render = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(render)
+    assert render.PAGE.read_text(encoding="utf-8") == render.page(), "run benchmarks/render.py"
