@@ -92,14 +92,13 @@ diffusers {versions["diffusers"]}, torch {versions["torch"]}, ONNX Runtime \
 
 def _shapes() -> str:
     figures = _read(SHAPES)
-    kinds = (("one object", "singles"), ("two objects", "pairs"))
+    kinds = (("one object", "single"), ("two objects", "double"))
     rows = ["| | attribute | right | of | 95 % interval |", "|---|---|---:|---:|---|"]
     for title, key in kinds:
-        for name, rate in figures[key].items():
-            low, high = rate["interval"]
+        for name, rate in figures[key]["rates"].items():
             rows.append(
-                f"| {title} | {name} | {100 * rate['rate']:.1f} % | {rate['n']} "
-                f"| {100 * low:.1f} to {100 * high:.1f} % |"
+                f"| {title} | {name} | {rate['right']} | {rate['n']} "
+                f"| {100 * rate['low']:.1f} to {100 * rate['high']:.1f} % |"
             )
     settings = figures["settings"]
     return f"""\
