@@ -112,11 +112,14 @@ def test_a_cache_that_cannot_be_written(
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the places of Linux")
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder({}) == tmp_path / ".cache/ortist"
-    assert cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/ortist")
-    assert cache_folder({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache/ortist"
-    assert cache_folder({"ORTIST_CACHE": "", "XDG_CACHE_HOME": ""}) == tmp_path / ".cache/ortist"
-    assert cache_folder({"ORTIST_CACHE": "~/c", "XDG_CACHE_HOME": "/x"}) == tmp_path / "c"
+    for cache_home, chosen, expected in (
+        ("", "", tmp_path / ".cache/ortist"),
+        ("/x", "", Path("/x/ortist")),
+        ("/x", "~/c", tmp_path / "c"),
+    ):
+        monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
+        monkeypatch.setenv("ORTIST_CACHE", chosen)
+        assert cache_folder() == expected
 
 
 def test_hashes_of_large_files_are_remembered(

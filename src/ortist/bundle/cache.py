@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
+
+from platformdirs import user_cache_path
 
 from ortist.bundle.converter import converter_id
 from ortist.bundle.locks import locked
@@ -24,32 +24,26 @@ _LARGE = 64 << 20  # bytes from which on a file's hash is worth remembering
 _CHOOSE = f"set {CACHE_VARIABLE} to a folder that you may write to"
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """Where ortist keeps what it can make again.
 
-    `ORTIST_CACHE` if it is set; else the platform's own place: `$XDG_CACHE_HOME/ortist` or
-    `~/.cache/ortist`, `~/Library/Caches/ortist` on macOS, `%LOCALAPPDATA%\\ortist\\cache` on
-    Windows.
+    `ORTIST_CACHE` if it is set; else the platform's own place for caches (`~/.cache/ortist` on
+    Linux).
 
     Raises:
         OutputFailed: there is no home folder.
     """
-    chosen = environment.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    chosen = os.environ.get(CACHE_VARIABLE)
     try:
-        if sys.platform == "win32":
-            local = environment.get("LOCALAPPDATA")
-            return (Path(local) if local else Path.home() / "AppData/Local") / "ortist" / "cache"
-        if sys.platform == "darwin":
-            return Path.home() / "Library/Caches/ortist"
-        xdg = environment.get("XDG_CACHE_HOME", "")
-        # The XDG specification has relative paths ignored.
-        return (Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache") / "ortist"
-    except RuntimeError as cause:
-        raise OutputFailed(
-            "there is no home folder to keep the cache in", hint=_CHOOSE, code="no-home"
-        ) from cause
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        # Without a home, the "~" of the path is left as it is.
+        place = user_cache_path("ortist", appauthor=False).expanduser()
+        if place.is_absolute():
+            return place
+    except RuntimeError:
+        pass
+    raise OutputFailed("there is no home folder to keep the cache in", hint=_CHOOSE, code="no-home")
 
 
 def cached_bundle(
