@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ortist.errors import BadBundle
 from ortist.plan import Plan
 from ortist.runtime.engine import Engine
 
@@ -26,13 +27,23 @@ def decode(
 
     Returns:
         n arrays, uint8 (height, width, 3), RGB.
+
+    Raises:
+        BadBundle: the decoder failed or gave NaN.
     """
     graph = engine.graph("vae_decoder")
     pictures: list[NDArray[np.uint8]] = []
     for index in range(len(latents)):
         scaled = latents[index : index + 1] / plan.facts.scaling_factor + plan.facts.shift_factor
         (pixels,) = graph.run({"latent_sample": scaled}, ("sample",))
-        pictures.append(to_uint8(np.asarray(pixels, dtype=np.float32)[0]))
+        picture = np.asarray(pixels, dtype=np.float32)[0]
+        if not np.all(np.isfinite(picture)):
+            raise BadBundle(
+                "the VAE decoder gave NaN or infinity instead of a picture",
+                hint="remove the bundle from the cache or convert it again; with fp16, try fp32",
+                code="not-finite",
+            )
+        pictures.append(to_uint8(picture))
         on_picture(index + 1)
     return pictures
 

@@ -29,7 +29,7 @@ def denoise(plan: Plan, conditioning: Conditioning, engine: Engine, *, on_step: 
         Latents, float32 (n, c, h, w), in the denoiser's scale.
 
     Raises:
-        BadBundle: the denoiser's graph does not give what the plan counts on.
+        BadBundle: the denoiser's graph does not give what the plan counts on, or NaN.
     """
     predict = _Denoiser(plan, conditioning, engine.graph("unet"))
     # One source per picture, so that neither the number of pictures nor their order changes any.
@@ -42,6 +42,12 @@ def denoise(plan: Plan, conditioning: Conditioning, engine: Engine, *, on_step: 
         output = predict(state.x, row)
         state = step(row, state, output, noise.normal(shape) if row.noise else None)
         on_step(index, row, state.x0)
+    if not np.all(np.isfinite(state.x)):
+        raise BadBundle(
+            "the denoiser gave NaN or infinity instead of latents",
+            hint="remove the bundle from the cache or convert it again; with fp16, try fp32",
+            code="not-finite",
+        )
     return state.x
 
 

@@ -69,3 +69,8 @@ class Cancelled(OrtistError):
 
     exit_code = 130
     default_code = "cancelled"
+
+    def __init__(
+        self, message: str = "cancelled", *, hint: str = "", code: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)

@@ -29,7 +29,7 @@ from ortist.families.registry import find_family
 from ortist.plan import Note, Plan, resolve
 from ortist.prompt.tokens import ClipTokenizer
 from ortist.providers.registry import choose_provider
-from ortist.record import Provenance, Record, make_record, versions
+from ortist.record import Provenance, Record, make_record, save_png, versions
 from ortist.request import Request
 from ortist.runtime.engine import Engine
 from ortist.runtime.session import available_providers, runtime_version
@@ -50,6 +50,14 @@ class Result:
     images: list[Image.Image]
     latents: NDArray[np.float32]
     record: Record
+
+    def save(self, path: str | Path, index: int = 0, *, overwrite: bool = False) -> None:
+        """Write picture `index` as a PNG that carries its settings.
+
+        Raises:
+            OutputFailed: the file exists and `overwrite` is false, or it cannot be written.
+        """
+        save_png(self.images[index], Path(path), self.record, index, overwrite=overwrite)
 
 
 class Pipeline:
@@ -79,7 +87,7 @@ class Pipeline:
         *,
         provider: str = "auto",
         dtype: str | None = None,
-        on_event: OnEvent = ignore_event,
+        on_event: OnEvent | None = None,
     ) -> Pipeline:
         """Open a model.
 
@@ -99,7 +107,7 @@ class Pipeline:
         """
         # First, so that a missing wheel is told before the minutes of a conversion.
         chosen = choose_provider(provider, available_providers())
-        bundle = open_source(source, dtype=dtype, on_event=on_event)
+        bundle = open_source(source, dtype=dtype, on_event=on_event or ignore_event)
         return cls(bundle, Engine(bundle.graph_paths, chosen))
 
     def __call__(
@@ -115,7 +123,7 @@ class Pipeline:
         height: int | None = None,
         num_images_per_prompt: int = 1,
         latents: NDArray[np.float32] | None = None,
-        on_event: OnEvent = ignore_event,
+        on_event: OnEvent | None = None,
     ) -> Result:
         """Draw a prompt. The arguments are the fields of `Request`; None lets the plan decide.
 
@@ -150,10 +158,11 @@ class Pipeline:
         """
         return resolve(request, self.family, self.facts, self._scheduler)
 
-    def run(self, request: Request, *, on_event: OnEvent = ignore_event) -> Result:
+    def run(self, request: Request, *, on_event: OnEvent | None = None) -> Result:
         """Draw a request; see `__call__`."""
+        tell = on_event or ignore_event
         plan = self.plan(request)
-        clock = _Clock(on_event)
+        clock = _Clock(tell)
         self._load(plan, clock)
         with clock.stage("encode", 1):
             conditioning = encode(plan, self._tokenizers, self._engine)
@@ -161,13 +170,13 @@ class Pipeline:
         with clock.stage("denoise", total):
 
             def on_step(index: int, row: StepRow, x0: NDArray[np.float32]) -> None:
-                on_event(StepDone(index + 1, total, row.timestep, x0))
+                tell(StepDone(index + 1, total, row.timestep, x0))
 
             latents = denoise(plan, conditioning, self._engine, on_step=on_step)
         with clock.stage("decode", len(latents)):
 
             def on_picture(done: int) -> None:
-                on_event(StageAdvanced("decode", done, len(latents)))
+                tell(StageAdvanced("decode", done, len(latents)))
 
             pictures = decode(plan, latents, self._engine, on_picture=on_picture)
         notes = (

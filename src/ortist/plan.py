@@ -168,6 +168,9 @@ def _size(
                 code="bad-size",
             )
         chosen.append(asked)
+    if facts.sample_size is not None and tuple(chosen) != default:
+        text = f"the model was trained at {default[0]}x{default[1]}; at other sizes it may repeat "
+        notes.append(Note("size", text + "or lose things", is_warning=True))
     return chosen[0], chosen[1]
 
 

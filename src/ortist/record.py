@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,6 +59,7 @@ class Record:
         provenance: model and software.
         seconds: wall time by stage; "load" is the time to open graphs.
         notes: defaults taken and remarks, each with the field it concerns.
+        picture: in a file, which of the run's pictures it holds; its seed is seeds[picture].
     """
 
     request: Mapping[str, str | int | float | None]
@@ -76,6 +78,7 @@ class Record:
     provenance: Provenance
     seconds: Mapping[str, float]
     notes: tuple[Note, ...]
+    picture: int = 0
     format: int = RECORD_FORMAT
 
     def to_json(self) -> str:
@@ -150,15 +153,16 @@ def infotext(record: Record, index: int) -> str:
     fields: dict[str, str] = {
         "Steps": str(record.num_inference_steps),
         "Sampler": record.sampler,
-        "Schedule type": record.levels,
+        "Schedule type": record.levels.capitalize(),
         "CFG scale": f"{record.guidance_scale:g}",
         "Seed": str(record.seeds[index]),
         "Size": f"{record.width}x{record.height}",
         "Model hash": made.model_hash[:10],
         "Model": made.model,
         "RNG": "CPU",
-        "ONNX": f"ep={made.provider}, ort={made.versions['onnxruntime']}, dtype={made.dtype}, "
-        f"spacing={record.timestep_spacing}",
+        # No comma and no colon: some readers of this text know nothing of quotes.
+        "ONNX": f"{made.provider} ort-{made.versions['onnxruntime']} {made.dtype} "
+        f"{record.timestep_spacing}",
         "Version": f"ortist {made.versions['ortist']}",
     }
     lines = [record.prompt]
@@ -184,7 +188,7 @@ def save_png(
     """
     info = PngInfo()
     info.add_text(_INFOTEXT_CHUNK, infotext(record, index))
-    info.add_text(_CHUNK, record.to_json())
+    info.add_text(_CHUNK, replace(record, picture=index).to_json())
     check_writable(path, overwrite=overwrite)
     part: Path | None = None
     try:
@@ -223,7 +227,7 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
     if not folder.is_dir():
         raise OutputFailed(
             f"the folder {folder} does not exist",
-            hint=f"create it first: mkdir -p {folder}",
+            hint=f"create it first: mkdir -p {shlex.quote(str(folder))}",
             code="no-folder",
         )
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,19 @@ class Request:
     num_images_per_prompt: int = 1
     latents: NDArray[np.float32] | None = None
 
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, _plain(name, getattr(self, name), kind))
+        if self.latents is not None and not isinstance(self.latents, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadRequest(
+                f"latents is a {type(self.latents).__name__}",
+                hint="give a numpy array (pictures, channels, height / f, width / f)",
+                code="bad-type",
+            )
+
     def to_json(self) -> dict[str, str | int | float | None]:
         """The request as plain JSON values. Latents are left out: they are not a setting."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "latents"}
+        return {name: getattr(self, name) for name in _KINDS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Request:
@@ -54,39 +64,59 @@ class Request:
         Raises:
             BadRequest: a field is unknown or has a value of the wrong type.
         """
-        known = {f.name for f in fields(cls)} - {"latents"}
-        for name, value in data.items():
-            if name not in known:
-                raise BadRequest(
-                    f"a request has no field {name!r}", hint=f"known fields: {sorted(known)}"
-                )
-            if not _fits(name, value):
-                raise BadRequest(
-                    f"{name} is {value!r}", hint=f"expected {_KINDS[name][0]} for {name}"
-                )
+        unknown = [name for name in data if name not in _KINDS]
+        if unknown:
+            raise BadRequest(
+                f"a request has no field {unknown[0]!r}",
+                hint=f"known fields: {', '.join(_KINDS)}",
+                code="bad-field",
+            )
         if "prompt" not in data:
-            raise BadRequest("the request has no prompt", hint="give one, if only an empty text")
-        return cls(**data)  # pyright: ignore[reportArgumentType]  # checked by _fits above
+            raise BadRequest(
+                "the request has no prompt", hint="give one, if only an empty text", code="bad-type"
+            )
+        return cls(**data)  # pyright: ignore[reportArgumentType]  # checked by __post_init__
 
 
-_TEXT = ("a text", (str,))
-_WHOLE = ("a whole number", (int,))
-_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "prompt": _TEXT,
+@dataclass(frozen=True)
+class _Kind:
+    """What a field may hold: one of the types (numpy's own included), or None if `optional`."""
+
+    words: str
+    types: tuple[type, ...]
+    optional: bool = True
+
+
+_TEXT = _Kind("a text", (str,))
+_WHOLE = _Kind("a whole number", (int, np.integer))
+_KINDS: dict[str, _Kind] = {
+    "prompt": _Kind("one text", (str,), optional=False),
     "negative_prompt": _TEXT,
     "num_inference_steps": _WHOLE,
-    "guidance_scale": ("a number", (int, float)),
+    "guidance_scale": _Kind("a number", (int, float, np.integer, np.floating)),
     "sampler": _TEXT,
     "timestep_spacing": _TEXT,
     "seed": _WHOLE,
     "width": _WHOLE,
     "height": _WHOLE,
-    "num_images_per_prompt": _WHOLE,
+    "num_images_per_prompt": _Kind("a whole number", (int, np.integer), optional=False),
 }
-_REQUIRED = {"prompt", "num_images_per_prompt"}
 
 
-def _fits(name: str, value: object) -> bool:
-    if value is None:
-        return name not in _REQUIRED
-    return isinstance(value, _KINDS[name][1]) and not isinstance(value, bool)
+def _plain(name: str, value: object, kind: _Kind) -> object:
+    """`value` as a value of Python's own.
+
+    Raises:
+        BadRequest: it is of another kind.
+    """
+    if value is None and kind.optional:
+        return None
+    if isinstance(value, bool) or not isinstance(value, kind.types):
+        what = "None" if value is None else f"{value!r:.80} (a {type(value).__name__})"
+        raise BadRequest(
+            f"{name} is {what}",
+            hint=f"expected {kind.words} for {name}"
+            + ("; for several prompts, call once for each" if isinstance(value, list) else ""),
+            code="bad-type",
+        )
+    return value.item() if isinstance(value, np.generic) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
+from ortist.events import OnEvent
 from ortist.front import cli
-from ortist.pipeline import Pipeline
+from ortist.models import embedded_path
+from ortist.pipeline import Pipeline, Result
 from ortist.record import read_record
+from ortist.request import Request
 
 PROMPT = "a red circle on a white background"
 
@@ -63,7 +68,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert [image["seed"] for image in said["images"]] == [4, 5]
     assert all(Path(image["path"]).is_file() for image in said["images"])
-    assert said["record"]["seeds"] == [4, 5]
+    assert [image["record"]["seeds"] for image in said["images"]] == [[4], [5]]
 
 
 @pytest.mark.parametrize("prompt", ["", "xyzzy flurb 猫 🐈", "a " * 200])
@@ -88,13 +93,13 @@ def test_sizes_other_than_the_trained_one_work() -> None:
         (["--size", "100x128"], 2, "width 100 is not a multiple of 8"),
         (["--size", "128x0"], 2, "height 0 is out of range"),
         (["--size", "big"], 2, "'big' is not WIDTHxHEIGHT"),
-        (["--steps", "0"], 2, "num_inference_steps is 0"),
-        (["--steps", "-4"], 2, "num_inference_steps is -4"),
+        (["--steps", "0"], 2, "--steps is 0"),
+        (["--steps", "-4"], 2, "--steps is -4"),
         (["--steps", "5000"], 2, "5000 steps are out of range"),
         (["--steps", "many"], 2, "'--steps'"),
-        (["--count", "0"], 2, "num_images_per_prompt is 0"),
+        (["--count", "0"], 2, "--count is 0"),
         (["--seed", "-1"], 2, "seed -1 is out of range"),
-        (["--guidance", "-2"], 2, "guidance_scale is -2"),
+        (["--guidance", "-2"], 2, "--guidance is -2"),
         (["--sampler", "Eular a"], 2, "Eular a"),
         (["--spacing", "wide"], 2, "wide"),
         (["--negative", "blue", "--guidance", "1"], 2, "no effect"),
@@ -143,6 +148,43 @@ def test_a_missing_runtime_names_the_extra(
     assert 'pip install "ortist[cpu]"' in capsys.readouterr().err
 
 
+def test_without_arguments_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 0
+    assert "generate" in capsys.readouterr().out
+
+
+def test_a_model_that_gives_nan_is_an_error_and_no_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(embedded_path("shapes"), tmp_path / "model"))
+    file = model / "unet" / "diffusion_pytorch_model.safetensors"
+    weights = load_file(file)
+    weights["conv_in.weight"][:] = np.nan
+    save_file(weights, file)
+    assert generate(PROMPT, "--model", "model", "--steps", "1", "--out", "a.png") == 4
+    assert "NaN" in capsys.readouterr().err
+    assert not Path("a.png").exists()
+
+
+def test_another_size_than_the_trained_one_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate(PROMPT, "--steps", "1", "--size", "64x64", "--out", "a.png") == 0
+    assert "trained at 128x128" in capsys.readouterr().err
+
+
+def test_pictures_are_written_as_they_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, seen = Pipeline.run, []
+
+    def counted(self: Pipeline, request: Request, **rest: OnEvent) -> Result:
+        seen.append(len(list(tmp_path.glob("*.png"))))
+        return run(self, request, **rest)
+
+    monkeypatch.setattr(Pipeline, "run", counted)
+    assert generate(PROMPT, "--steps", "1", "--count", "3") == 0
+    assert seen == [0, 1, 2]
+
+
 def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(PROMPT, "--steps", "0", "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
@@ -165,7 +207,7 @@ def test_a_fault_of_ours_is_called_one(
 def test_an_interrupt_leaves_nothing_and_exits_130() -> None:
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", "from ortist.front.cli import main; main()"),
+            *(sys.executable, "-m", "ortist"),
             *("generate", PROMPT, "--steps", "900", "--out", "a.png"),
         ],
         stderr=subprocess.PIPE,

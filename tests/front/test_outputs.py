@@ -42,12 +42,34 @@ def test_a_name_without_suffix_is_a_folder_made_when_it_is_needed(tmp_path: Path
     assert (tmp_path / "pictures").is_dir()
 
 
-def test_a_folder_below_a_missing_one_and_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
-    with pytest.raises(OutputFailed, match="does not exist"):
-        choose_outputs(tmp_path / "missing" / "pictures", "x", 1, overwrite=False)
+def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
+    outputs = choose_outputs(tmp_path / "a" / "b", "x", 1, overwrite=False)
+    outputs.make_folder()
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.parametrize("name", ["pictures", "pictures/more", "pictures.png/a.png"])
+def test_a_file_where_a_folder_should_be(tmp_path: Path, name: str) -> None:
     (tmp_path / "pictures").touch()
+    (tmp_path / "pictures.png").touch()
     with pytest.raises(OutputFailed, match="is a file"):
-        choose_outputs(tmp_path / "pictures", "x", 1, overwrite=False)
+        choose_outputs(tmp_path / name, "x", 1, overwrite=False)
+
+
+def test_the_home_folder_and_the_spelling_of_the_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert choose_outputs(Path("~/A.PNG"), "x", 1, overwrite=False).path(0, 1) == tmp_path / "A.PNG"
+    with pytest.raises(BadRequest, match="no such home"):
+        choose_outputs(Path("~nobody-of-that-name/a.png"), "x", 1, overwrite=False)
+
+
+def test_long_prompts_are_cut_between_words(tmp_path: Path) -> None:
+    path = choose_outputs(tmp_path, "word " * 30, 1, overwrite=False).path(0, 5)
+    assert path.name == "word-" * 9 + "5.png"
+    endless = choose_outputs(tmp_path, "w" * 300, 1, overwrite=False).path(0, 5)
+    assert endless.name == "w" * 48 + "-5.png"
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.webp"])

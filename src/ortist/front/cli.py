@@ -12,19 +12,26 @@ import typer
 from typer import Abort
 
 import ortist
-from ortist.errors import BadRequest, Cancelled, OrtistError
-from ortist.front.outputs import choose_outputs
+from ortist.errors import BadRequest, Cancelled, OrtistError, OutputFailed
 
 if TYPE_CHECKING:
-    from ortist.pipeline import Result
+    from ortist.plan import Note
+    from ortist.record import Record
 
 _EXIT_INTERRUPTED = 130
 _EXIT_BUG = 70
 
+# What the fields of a request are called on the command line.
+_FLAGS = {
+    "num_images_per_prompt": "--count",
+    "num_inference_steps": "--steps",
+    "guidance_scale": "--guidance",
+    "timestep_spacing": "--spacing",
+    "negative_prompt": "--negative",
+}
+
 app = typer.Typer(
     name="ortist",
-    help="Stable Diffusion on ONNX Runtime.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,8 +44,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -49,7 +57,9 @@ def _options(
         bool, typer.Option("--debug", help="Show the Python traceback of an error.")
     ] = False,
 ) -> None:
-    """Stable Diffusion on ONNX Runtime."""
+    """Stable Diffusion on ONNX Runtime: ortist generate "a red circle on a white background"."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()
@@ -85,7 +95,9 @@ def generate(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the graphs: fp32 or fp16.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the files that --out names.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -93,35 +105,53 @@ def generate(
         bool, typer.Option("--debug", help="Show the Python traceback of an error.")
     ] = False,
 ) -> None:
-    """Draw PROMPT and write PNG files that carry all their settings."""
+    """Draw PROMPT and write PNG files that carry all their settings.
+
+    Each picture is written as soon as it is finished.
+    """
     width, height = _parse_size(size)
-    outputs = choose_outputs(out, prompt, count, overwrite=force)
+    from dataclasses import replace
+
+    from ortist.front.outputs import choose_outputs
     from ortist.front.progress import ProgressView
     from ortist.pipeline import Pipeline
-    from ortist.record import save_png
+    from ortist.request import Request
 
-    with ProgressView(enabled=not as_json and sys.stderr.isatty()) as view:
+    request = Request(
+        prompt,
+        negative_prompt=negative,
+        num_inference_steps=steps,
+        guidance_scale=guidance,
+        sampler=sampler,
+        timestep_spacing=spacing,
+        seed=seed,
+        width=width,
+        height=height,
+        num_images_per_prompt=count,
+    )
+    outputs = choose_outputs(out, prompt, count, overwrite=force)
+    written: list[tuple[Path, Record]] = []
+    with ProgressView(enabled=sys.stderr.isatty(), pictures=count) as view:
         pipe = Pipeline.open(model, provider=provider, dtype=dtype, on_event=view)
-        result = pipe(
-            prompt,
-            negative_prompt=negative,
-            num_inference_steps=steps,
-            guidance_scale=guidance,
-            sampler=sampler,
-            timestep_spacing=spacing,
-            seed=seed,
-            width=width,
-            height=height,
-            num_images_per_prompt=count,
-            on_event=view,
-        )
-    outputs.make_folder()
-    paths: list[Path] = []
-    for index, image in enumerate(result.images):
-        path = outputs.path(index, result.record.seeds[index])
-        save_png(image, path, result.record, index, overwrite=force)
-        paths.append(path)
-    _report(result, paths, as_json=as_json)
+        for index, own_seed in enumerate(pipe.plan(request).seeds):
+            single = replace(request, seed=own_seed, num_images_per_prompt=1)
+            result = pipe.run(single, on_event=view)
+            outputs.make_folder()
+            path = outputs.path(index, own_seed)
+            result.save(path, overwrite=force)
+            written.append((path, result.record))
+            view.picture_done()
+            if not as_json:
+                view.print(f"{path}  seed {own_seed}")
+    if as_json:
+        images = [
+            {"path": str(path), "seed": record.seeds[0], "record": json.loads(record.to_json())}
+            for path, record in written
+        ]
+        typer.echo(json.dumps({"images": images}))
+    _tell_notes(written[0][1].notes)
+    if not as_json:
+        typer.echo(_summary([record for _, record in written]), err=True)
 
 
 def _parse_size(size: str | None) -> tuple[int | None, int | None]:
@@ -135,26 +165,21 @@ def _parse_size(size: str | None) -> tuple[int | None, int | None]:
     )
 
 
-def _report(result: Result, paths: list[Path], *, as_json: bool) -> None:
-    record = result.record
-    if as_json:
-        images = [
-            {"path": str(path), "seed": seed}
-            for path, seed in zip(paths, record.seeds, strict=True)
-        ]
-        typer.echo(json.dumps({"images": images, "record": json.loads(record.to_json())}))
-        return
-    for path, seed in zip(paths, record.seeds, strict=True):
-        typer.echo(f"{path}  seed {seed}")
-    for note in record.notes:
+def _tell_notes(notes: tuple[Note, ...]) -> None:
+    for note in notes:
         if note.is_warning:
-            typer.echo(f"note: {note.field}: {note.text}", err=True)
-    seconds = record.seconds
-    typer.echo(
-        f"{record.num_inference_steps} steps of {record.sampler}, guidance "
+            typer.echo(f"note: {_FLAGS.get(note.field, note.field)}: {note.text}", err=True)
+
+
+def _summary(records: list[Record]) -> str:
+    record = records[0]
+    seconds = sum(sum(each.seconds.values()) for each in records)
+    steps = record.num_inference_steps
+    levels = "" if record.levels == "uniform" else f" {record.levels.capitalize()}"
+    return (
+        f"{steps} step{'' if steps == 1 else 's'} of {record.sampler}{levels}, guidance "
         f"{record.guidance_scale:g}, {record.width}x{record.height}, "
-        f"{sum(seconds.values()):.1f} s on {record.provenance.provider}",
-        err=True,
+        f"{seconds:.1f} s on {record.provenance.provider}"
     )
 
 
@@ -173,17 +198,20 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         code = _EXIT_INTERRUPTED
+    except OSError as error:
+        if error.filename is not None:
+            return _show_bug(error, debug=debug)
+        lost = OutputFailed(
+            f"cannot write to standard output: {error.strerror or error}",
+            hint="check where the output goes; the pictures are written all the same",
+            code="cannot-write",
+        )
+        _show(lost, debug=debug)
+        return lost.exit_code
     except Exception as error:
         usage = _usage_error(error)
         if usage is None:
-            usage = OrtistError(
-                f"{type(error).__name__}: {error}",
-                hint="this is a fault of ortist; run again with --debug and report the trace",
-            )
-            _show(usage, debug=False)
-            if debug:
-                traceback.print_exc()
-            return _EXIT_BUG
+            return _show_bug(error, debug=debug)
         _show(usage, debug=debug)
         return usage.exit_code
     if code == _EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code without a word
@@ -201,9 +229,27 @@ def _usage_error(error: Exception) -> BadRequest | None:
     return BadRequest(f"{message()}", hint=f"{command} --help lists the options", code="usage")
 
 
+def _show_bug(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    told = OrtistError(
+        f"{type(error).__name__}: {error}",
+        hint="this is a fault of ortist; run again with --debug and report the trace",
+    )
+    _show(told, debug=False)
+    return _EXIT_BUG
+
+
 def _show(error: OrtistError, *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
-    typer.echo(f"error: {error.message}", err=True)
+    typer.echo(f"error: {_with_flags(error.message)}", err=True)
     if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+        typer.echo(f"hint: {_with_flags(error.hint)}", err=True)
+
+
+def _with_flags(text: str) -> str:
+    """A message of the library in the words of the command line."""
+    for field, flag in _FLAGS.items():
+        text = text.replace(field, flag)
+    return text

@@ -18,7 +18,7 @@ class Outputs:
 
     Attributes:
         folder: where they go.
-        stem: file name without number and suffix.
+        stem, suffix: file name without number; ".png" as the user spells it.
         named: the user chose the name; else a free one is made from prompt and seed.
         count: how many pictures.
     """
@@ -27,15 +27,16 @@ class Outputs:
     stem: str
     named: bool
     count: int
+    suffix: str = ".png"
 
     def make_folder(self) -> None:
-        """Make the folder if it is not there; its parent was seen to be writable.
+        """Make the folder if it is not there.
 
         Raises:
             OutputFailed: it cannot be made.
         """
         try:
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputFailed(
                 f"cannot make the folder {self.folder}: {error.strerror or error}",
@@ -47,7 +48,7 @@ class Outputs:
         """The file of picture `index`, made with `seed`."""
         if self.named:
             number = f"-{index + 1}" if self.count > 1 else ""
-            return self.folder / f"{self.stem}{number}.png"
+            return self.folder / f"{self.stem}{number}{self.suffix}"
         return _free(self.folder, f"{self.stem}-{seed}")
 
 
@@ -63,23 +64,38 @@ def choose_outputs(out: Path | None, prompt: str, count: int, *, overwrite: bool
         BadRequest: the file name has the suffix of another format.
         OutputFailed: a file exists already, or its folder cannot be written to.
     """
-    if out is None or out.is_dir() or not out.suffix:
-        outputs = Outputs(out or Path(), _slug(prompt), named=False, count=count)
-        if out is not None and out.exists() and not out.is_dir():
-            raise _not_a_folder(out)
-        nearest = outputs.folder if outputs.folder.is_dir() else outputs.folder.parent
+    place = Path() if out is None else _home(out)
+    if place.is_dir() or not place.suffix:
+        nearest = place
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise _not_a_folder(nearest)
         check_writable(nearest / "picture-to-be.png", overwrite=True)
-        return outputs
-    if out.suffix.lower() != ".png":
+        return Outputs(place, _slug(prompt), named=False, count=count)
+    if place.suffix.lower() != ".png":
         raise BadRequest(
             f"--out {out} is neither a PNG file nor a folder",
-            hint=f"pictures are written as PNG: --out {out.with_suffix('.png')}",
+            hint=f"pictures are written as PNG: --out {place.with_suffix('.png')}",
             code="bad-output-name",
         )
-    outputs = Outputs(out.parent, out.stem, named=True, count=count)
+    if place.parent.exists() and not place.parent.is_dir():
+        raise _not_a_folder(place.parent)
+    outputs = Outputs(place.parent, place.stem, named=True, count=count, suffix=place.suffix)
     for index in range(max(count, 1)):
         check_writable(outputs.path(index, 0), overwrite=overwrite)
     return outputs
+
+
+def _home(out: Path) -> Path:
+    try:
+        return out.expanduser()
+    except RuntimeError as error:
+        raise BadRequest(
+            f"--out {out}: there is no such home folder",
+            hint="write the folder's whole path",
+            code="bad-output-name",
+        ) from error
 
 
 def _not_a_folder(out: Path) -> OutputFailed:
@@ -91,8 +107,11 @@ def _not_a_folder(out: Path) -> OutputFailed:
 
 
 def _slug(prompt: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")
-    return words[:_SLUG_LENGTH].rstrip("-") or "picture"
+    slug = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")
+    if len(slug) > _SLUG_LENGTH:  # whole words only, but for a single endless one
+        cut = slug[: _SLUG_LENGTH + 1]
+        slug = cut.rpartition("-")[0] or cut[:_SLUG_LENGTH]
+    return slug or "picture"
 
 
 def _free(folder: Path, stem: str) -> Path:
