@@ -3,8 +3,8 @@
     python benchmarks/default_command.py --out benchmarks/results/default_command.json
 
 Installs the checkout into a new environment, then measures its size, the import of ortist, the
-first picture (nothing converted yet) and later ones, interleaved. Wall time depends on what else the
-machine does; processor time hardly.
+first picture (nothing converted yet) and later ones, interleaved. Wall time depends on what else
+the machine does; processor time hardly.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """docs/benchmarks.md, made from the figures that the benchmarks wrote.
 
-    python benchmarks/render.py
+python benchmarks/render.py
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def _default_command() -> str:
     ):
         runs = figures[key]
         walls = ", ".join(f"{value:.2f}" for value in runs["wall"])
-        rows.append(
-            f"| {title} | {runs['wall_median']:.2f} s | {walls} | {runs['processor_median']:.2f} s |"
-        )
+        wall, processor = runs["wall_median"], runs["processor_median"]
+        rows.append(f"| {title} | {wall:.2f} s | {walls} | {processor:.2f} s |")
     has_torch = "with" if figures["has_torch"] else "without"
     loads = " and ".join(str(value) for value in figures["load_average_before_and_after"])
     return f"""\
@@ -58,7 +57,8 @@ def _default_command() -> str:
     python benchmarks/default_command.py --out benchmarks/results/default_command.json
 
 A fresh virtual environment after `pip install ".[cpu]"`: {figures["installed_megabytes"]:.0f} MB,
-{has_torch} PyTorch. Then `{figures["command"]}`, each run a new process, cold and warm runs in turn:
+{has_torch} PyTorch. Then `{figures["command"]}`, each run a new process, cold and
+warm runs in turn:
 
 {chr(10).join(rows)}
 
@@ -77,8 +77,8 @@ def _unet_parity() -> str:
     python benchmarks/unet_parity.py --size {figures["latents"][-1]} \
 --out benchmarks/results/unet_parity.json
 
-Relative error: the largest difference over the largest magnitude of the reference, both float32 with
-the same random weights. 1e-5 is what we allow.
+Relative error: the largest difference over the largest magnitude of the reference, both float32
+with the same random weights. 1e-5 is what we allow.
 
 | graph | relative error | nodes |
 |---|---:|---:|
@@ -127,7 +127,7 @@ Figures that `pytest -m parity` asserts on every run, against diffusers and tran
 | whole runs, 8 steps, each sampler with each spacing, guidance 7.5 and 1, epsilon and v: final \
 latents | relative error 1e-3 |
 | the same: pictures | 2 of 255 |
-| `torch.randn` on the CPU (x86-64 with AVX2 or AVX-512), any shape and sequence | equal bit for bit |
+| `torch.randn` on the CPU (x86-64, AVX2 or AVX-512), any shape and sequence | equal bit for bit |
 | bundles in optimum-onnx, unmodified: pictures | 2 of 255 |
 """
 

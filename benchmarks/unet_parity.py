@@ -3,8 +3,8 @@
     python benchmarks/unet_parity.py [--size 64] [--batch 1] [--timestep 999.5] [--threads 2]
 
 Needs the extras `cpu` and `parity`, about 6 GB of memory and 4 GB of temporary disk; takes a
-few minutes on two cores. Prints one JSON object; `--out benchmarks/results/unet_parity.json` keeps it
-for docs/benchmarks.md.
+few minutes on two cores. Prints one JSON object; `--out benchmarks/results/unet_parity.json` keeps
+it for docs/benchmarks.md.
 """
 
 from __future__ import annotations
