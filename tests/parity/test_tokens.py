@@ -30,12 +30,14 @@ TEXTS = (
     "!",
     "wow! !!!! !a",
     "((masterpiece:1.2)), [best], \\(x\\) BREAK AND a_b-c/d@e#f$%^&*",
-    f"red{END}cat {START} {END.upper()}",
+    f"red{END}cat {START}",
     "supercalifragilisticexpialidocious " * 12,
     "a" * 300,
     "word " * 100,
 )
-# Where transformers 4's pure-Python tokenizer gives other ids than transformers 5 and we do.
+# transformers 4 matches special tokens in lower-cased or original text, depending on its files.
+ONLY_IN_5 = (f"red{END.upper()}",)
+# Where the pure-Python tokenizer of transformers 4 gives other ids than its fast one and ours.
 UNICODE = (
     "日本語の絵 한국어 中文",
     "🎨🖼️👨‍👩‍👧‍👦 emoji",
@@ -70,18 +72,26 @@ def learnt_merges() -> list[tuple[str, str]]:
     return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
+def reference(oracle: Any) -> Any:
+    """transformers' tokenizer: of two classes in 4.x the one that 5.x kept."""
+    classes = oracle.transformers
+    return classes.CLIPTokenizerFast if is_old(oracle) else classes.CLIPTokenizer
+
+
+def is_old(oracle: Any) -> bool:
+    return int(oracle.transformers.__version__.split(".")[0]) < 5
+
+
 def compare(oracle: Any, folder: Path) -> None:
     ours = ClipTokenizer.from_directory(folder)
-    theirs = oracle.transformers.CLIPTokenizer.from_pretrained(folder)
+    theirs = reference(oracle).from_pretrained(folder)
     assert (ours.bos_id, ours.eos_id, ours.pad_id) == (
         theirs.bos_token_id,
         theirs.eos_token_id,
         theirs.pad_token_id,
     )
-    texts = [*TEXTS]
-    if int(oracle.transformers.__version__.split(".")[0]) >= 5:
-        texts += [*UNICODE, *random_texts()]
-    for text in texts:
+    newer = () if is_old(oracle) else ONLY_IN_5
+    for text in (*TEXTS, *UNICODE, *newer, *random_texts()):
         assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids, text
         for length in (16, 77):
             expected = theirs(text, padding="max_length", max_length=length, truncation=True)
@@ -91,6 +101,8 @@ def compare(oracle: Any, folder: Path) -> None:
 @pytest.mark.parametrize("pad", [END, "!"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_vocabulary(oracle: Any, tmp_path: Path, layout: Any, pad: str) -> None:
+    if layout == "whole" and is_old(oracle):
+        pytest.skip("a layout that transformers 4 neither writes nor reads")
     write_byte_tokenizer(tmp_path, layout, pad=pad)
     compare(oracle, tmp_path)
 
@@ -105,7 +117,7 @@ def test_learnt_vocabulary(oracle: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("pad", [END, "!"])
 def test_what_transformers_saves(oracle: Any, tmp_path: Path, pad: str) -> None:
     write_byte_tokenizer(tmp_path / "made", "decoder", pad=pad)
-    tokenizer = oracle.transformers.CLIPTokenizer.from_pretrained(tmp_path / "made")
+    tokenizer = reference(oracle).from_pretrained(tmp_path / "made")
     tokenizer.save_pretrained(tmp_path / "saved")
     compare(oracle, tmp_path / "saved")
 
