@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from ortist.checkpoints.detect import detect
 from ortist.checkpoints.layouts import KeyMap
@@ -72,7 +75,7 @@ def meta(oracle: Any, shapes: Shapes) -> dict[str, Any]:
     return {key: oracle.torch.empty(shape, device="meta") for key, shape in shapes.items()}
 
 
-def class_defaults(oracle: Any, config: Json) -> Json:
+def class_defaults(oracle: Any, config: Mapping[str, object]) -> Json:
     """The config as the reference's converter expects it: complete."""
     signature = inspect.signature(oracle.diffusers.UNet2DConditionModel.__init__)
     defaults = {k: p.default for k, p in signature.parameters.items() if k != "self"}
@@ -225,3 +228,32 @@ def test_the_reference_takes_the_file_for_the_same_kind(
     shapes = single_file_shapes(name)
     assert reference.infer_diffusers_model_type(meta(oracle, shapes)) == KINDS[name]
     assert name in detect(shapes).models
+
+
+def write_single(path: Path, keys: KeyMap, prefix: str) -> dict[str, np.ndarray]:
+    arrays = stored_tensors(prefixed(keys.single_shapes(), prefix))
+    save_file(arrays, path)
+    return arrays
+
+
+@pytest.mark.parametrize("name", ["sd1", "sd2", "sdxl_base", "sdxl_refiner"])
+def test_unets_loaded_from_a_single_file(oracle: Any, tmp_path: Path, name: str) -> None:
+    """Through the whole of the reference's loader, with a local configuration."""
+    keys = unet_key_map(UNetConfig.from_json(CONFIGS[name]))
+    arrays = write_single(tmp_path / "model.safetensors", keys, UNET)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    model = oracle.diffusers.UNet2DConditionModel.from_single_file(
+        str(tmp_path / "model.safetensors"), config=str(tmp_path), local_files_only=True
+    )
+    check_same(arrays, keys, UNET, model.state_dict())
+
+
+def test_autoencoders_loaded_from_a_single_file(oracle: Any, tmp_path: Path) -> None:
+    config = vae_config([8, 16, 16, 24])
+    keys = vae_key_map(VaeConfig.from_json(config))
+    arrays = write_single(tmp_path / "model.safetensors", keys, VAE)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = oracle.diffusers.AutoencoderKL.from_single_file(
+        str(tmp_path / "model.safetensors"), config=str(tmp_path), local_files_only=True
+    )
+    check_same(arrays, keys, VAE, model.state_dict())

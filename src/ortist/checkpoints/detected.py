@@ -114,18 +114,19 @@ class Detected:
             BadCheckpoint: there is no UNet, or only the prediction type could tell which of
                 several models this is.
         """
-        if len(self.models) == 0:
+        if not self.models:
             raise BadCheckpoint("the file holds no UNet", hint=HINT, code="no-unet")
         wanted = prediction_type or self.prediction_type
         fitting = with_prediction(self.models, wanted)
-        if len(fitting) > 1:
-            titles = " or ".join(shipped_models()[name].title for name in fitting)
+        name, *others = fitting
+        if others:
+            titles = " or ".join(shipped_models()[each].title for each in fitting)
             raise BadCheckpoint(
                 f"the file may be {titles}: they have the same tensors",
                 hint="say what the model predicts: --prediction-type epsilon or v_prediction",
                 code="prediction-unknown",
             )
-        return shipped_models()[fitting[0]]
+        return shipped_models()[name]
 
     def scheduler_config(self, prediction_type: Prediction | None = None) -> JsonObject:
         """scheduler_config.json; model_index.json has to name its class.
