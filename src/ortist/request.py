@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,4 +120,4 @@ def _plain(name: str, value: object, kind: _Kind) -> object:
             + ("; for several prompts, call once for each" if isinstance(value, list) else ""),
             code="bad-type",
         )
-    return value.item() if isinstance(value, np.generic) else value
+    return cast("np.generic", value).item() if isinstance(value, np.generic) else value
