@@ -82,7 +82,6 @@ def test_views_parameters_and_shared_storages(
         "repeated": torch.randn(1, 4).expand(3, 4),
         "channels_last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
         "parameter": torch.nn.Parameter(torch.randn(3)),
-        "buffer": torch.nn.Buffer(torch.randn(3)),
         "frozen": torch.nn.Parameter(torch.randn(2, 2).half(), requires_grad=False),
         "scalar": torch.tensor(3.5),
         "empty": torch.zeros(0, 4),

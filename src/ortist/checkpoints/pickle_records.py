@@ -253,7 +253,7 @@ def _ordered_dict(given: tuple[object, ...]) -> dict[object, object]:
 
 def put(target: dict[object, object], key: object, value: object) -> None:
     """`target[key] = value`, for keys that are cheap to hash and not yet there."""
-    items = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (cast("object", key),)
+    items = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
     if not all(_is_key(item) for item in items):
         raise Malformed(f"a dictionary has a key that is {shortened(cast('object', key))}")
     if key in target:
