@@ -7,6 +7,10 @@ composition (NFC): unlike the older, pure-Python tokenizer it does not drop cont
 zero-width characters, nor split CJK text into characters.
 """
 
+# Releases of tokenizers before 0.23 declare few of their types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
