@@ -124,8 +124,8 @@ Figures that `pytest -m parity` asserts on every run, against diffusers and tran
 |---|---|
 | each graph on small random configurations, float32, several sizes, batches and time steps: \
 16 UNets, 5 CLIP text encoders, 5 autoencoders, 3 tiny autoencoders | relative error 1e-5 |
-| whole runs, 8 steps, each sampler with each spacing, guidance 7.5 and 1, epsilon and v: final \
-latents | relative error 1e-3 |
+| whole runs, 8 steps, each sampler with each spacing, guidance 7.5 and 1 (epsilon), and \
+each at guidance 7.5 (v): final latents | relative error 1e-3 |
 | the same: pictures | 2 of 255 |
 | `torch.randn` on the CPU (x86-64, AVX2 or AVX-512), any shape and sequence | equal bit for bit |
 | bundles in optimum-onnx, unmodified: pictures | 2 of 255 |

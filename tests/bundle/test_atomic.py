@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from ortist.bundle import atomic
+from ortist.bundle import atomic, locks
 from ortist.bundle.atomic import new_directory, remove_leftovers, require_space
 from ortist.bundle.locks import FileLock
 from ortist.errors import OutputFailed
@@ -140,3 +141,19 @@ def test_the_lock_of_a_removed_file_protects_nothing(tmp_path: Path) -> None:
     early.remove()
     assert not late.try_acquire()
     late.close()
+
+
+def test_a_file_system_without_locks_is_told_and_left_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(_descriptor: int) -> bool:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks, "_try_lock", unsupported)
+    with (
+        pytest.raises(OutputFailed, match="No locks available") as caught,
+        new_directory(tmp_path / "out"),
+    ):
+        pass
+    assert "ORTIST_CACHE" in caught.value.hint
+    assert names(tmp_path) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -43,11 +44,12 @@ def test_a_checkpoint_is_converted_once(saved: Path, folder: Path, tmp_path: Pat
     listener = Listener()
     first = cached_bundle(saved, on_event=listener)
     again = cached_bundle(saved, on_event=listener)
-    moved = Path(shutil.copytree(saved, tmp_path / "elsewhere" / "model"))
-    assert cached_bundle(moved, on_event=listener).path == again.path == first.path
+    moved = Path(shutil.copytree(saved, tmp_path / "elsewhere" / "renamed"))
+    renamed = cached_bundle(moved, on_event=listener)
+    assert renamed.path == again.path == first.path
+    assert (first.name, renamed.name) == ("model", "renamed")
     assert listener.conversions == 1
     assert first.path.parent == folder / "bundles"
-    assert first.path.name.startswith("model-")
     assert first.notes == ()
 
 
@@ -120,6 +122,26 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
         monkeypatch.setenv("ORTIST_CACHE", chosen)
         assert cache_folder() == expected
+
+
+def test_hashes_learnt_anew_are_kept_although_the_bundle_is_there(
+    saved: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_LARGE", 1)
+    model = Path(shutil.copytree(saved, tmp_path / "model"))
+    cached_bundle(model)
+    os.utime(model / "unet" / "diffusion_pytorch_model.safetensors")
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return sha256_of(path)
+
+    monkeypatch.setattr(cache, "sha256_of", counted)
+    cached_bundle(model)
+    assert len(read) == 1
+    cached_bundle(model)
+    assert len(read) == 1
 
 
 def test_hashes_of_large_files_are_remembered(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -73,10 +75,13 @@ def cached_bundle(
     checkpoint = DiffusersDirectory.open(source, variant=variant)
     hashes = HashMemory(folder / "hashes.json")
     content = content_key(checkpoint.path, checkpoint.files(), hashes.sha256)
-    entry = folder / "bundles" / _entry_name(checkpoint.path, content, dtype)
+    entry = folder / "bundles" / _entry_name(content, dtype)
+    title = checkpoint.path.resolve().name  # the same contents may lie under several names
     found = _usable(entry, content)
     if isinstance(found, Bundle):
-        return found
+        with suppress(OSError):  # a read-only cache serves what it has, hashed anew each time
+            hashes.save()
+        return replace(found, title=title)
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         hashes.save()
@@ -89,7 +94,7 @@ def cached_bundle(
     with locked(entry.with_name(f"{entry.name}.lock")):
         found = _usable(entry, content)  # another process may have been faster
         if isinstance(found, Bundle):
-            return found
+            return replace(found, title=title)
         from ortist.bundle.write import convert  # onnx is imported only where it is needed
 
         bundle = convert(
@@ -101,15 +106,15 @@ def cached_bundle(
             content=content,
             on_event=on_event,
         )
+    bundle = replace(bundle, title=title)
     if found is None:
         return bundle
     return bundle.with_note(f"the cached bundle was damaged and was made again: {found.message}")
 
 
-def _entry_name(source: Path, content: str, dtype: str) -> str:
-    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in source.resolve().name)
+def _entry_name(content: str, dtype: str) -> str:
     converter = converter_id().replace("+", "-")
-    return f"{plain.strip('.')[:40] or 'model'}-{content[:16]}-{dtype}-{converter}"
+    return f"{content[:16]}-{dtype}-{converter}"
 
 
 def _usable(entry: Path, content: str) -> Bundle | BadBundle | None:

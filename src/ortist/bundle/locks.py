@@ -5,6 +5,7 @@ The kernel holds the lock on an open file, so a killed process leaves a file beh
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -37,9 +38,23 @@ class FileLock:
         self._is_held = False
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody else has it; says whether it is now held."""
+        """Take the lock if nobody else has it; says whether it is now held.
+
+        Raises:
+            OutputFailed: the file system has no locks.
+        """
         if not self._is_held:
-            self._is_held = _try_lock(self._descriptor) and self._is_current()
+            try:
+                taken = _try_lock(self._descriptor)
+            except OSError as cause:
+                self.remove()
+                raise OutputFailed(
+                    f"{self.path.parent} lies on a file system without locks: "
+                    f"{cause.strerror or cause}",
+                    hint="choose a folder on a local disk; for the cache, set ORTIST_CACHE",
+                    code="no-locks",
+                ) from cause
+            self._is_held = taken and self._is_current()
         return self._is_held
 
     def close(self) -> None:
@@ -89,7 +104,9 @@ if sys.platform == "win32":
     def _try_lock(descriptor: int) -> bool:
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
+        except OSError as cause:
+            if cause.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                raise
             return False
         return True
 
@@ -99,6 +116,6 @@ else:
     def _try_lock(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
         return True

@@ -43,6 +43,7 @@ class Bundle:
         manifest: ortist.json; None where another tool wrote the bundle.
         facts: the model in the terms of families and plans.
         notes: what a user may want to know about how it was opened.
+        title: what the opener calls the model; None for the name it was made under.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class Bundle:
     manifest: Manifest | None
     facts: ModelFacts
     notes: tuple[str, ...] = ()
+    title: str | None = None
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
@@ -88,6 +90,8 @@ class Bundle:
     @property
     def name(self) -> str:
         """What to call the model: the name of what it was made from, if that is known."""
+        if self.title is not None:
+            return self.title
         return self.path.resolve().name if self.manifest is None else self.manifest.source
 
     @property

@@ -7,6 +7,7 @@ ids and 1-D timesteps of other tools' exports all work through one door.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -95,6 +96,9 @@ def _runtime() -> _OrtModule:
             hint='install the extra for your machine, for a CPU: pip install "ortist[cpu]"',
             code="no-runtime",
         )
+    # From 1.32 on it keeps usage records under the home folder and sends them. Nobody asked for
+    # that by drawing a picture; who wants it sets the variable to 0.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         module = import_module("onnxruntime")
     except ImportError as error:
@@ -194,7 +198,7 @@ def open_graph(path: Path, provider: Provider, *, role: str) -> OrtGraph:
             code="provider-missing",
         )
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # errors only; they reach the user as exceptions
+    options.log_severity_level = 4  # errors reach the user as exceptions, once
     try:
         session = ort.InferenceSession(
             str(path), options, providers=[(provider.ort_name, dict(provider.options))]
