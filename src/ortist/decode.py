@@ -40,7 +40,7 @@ def decode(
         if not np.all(np.isfinite(picture)):
             raise BadBundle(
                 "the VAE decoder gave NaN or infinity instead of a picture",
-                hint="remove the bundle from the cache or convert it again; with fp16, try fp32",
+                hint="the model's weights may be damaged: fetch it again; with fp16, try fp32",
                 code="not-finite",
             )
         pictures.append(to_uint8(picture))

@@ -38,16 +38,17 @@ def denoise(plan: Plan, conditioning: Conditioning, engine: Engine, *, on_step: 
     given = plan.request.latents
     start = noise.normal(shape) if given is None else np.asarray(given, dtype=np.float32)
     state = begin(start * np.float32(plan.schedule.init_noise_sigma))
-    for index, row in enumerate(plan.schedule.rows):
+    rows = plan.schedule.rows
+    for index, row in enumerate(rows):
         output = predict(state.x, row)
         state = step(row, state, output, noise.normal(shape) if row.noise else None)
+        if not np.all(np.isfinite(state.x)):
+            raise BadBundle(
+                f"NaN or infinity in the latents after evaluation {index + 1} of {len(rows)}",
+                hint="the model's weights may be damaged: fetch it again; with fp16, try fp32",
+                code="not-finite",
+            )
         on_step(index, row, state.x0)
-    if not np.all(np.isfinite(state.x)):
-        raise BadBundle(
-            "the denoiser gave NaN or infinity instead of latents",
-            hint="remove the bundle from the cache or convert it again; with fp16, try fp32",
-            code="not-finite",
-        )
     return state.x
 
 

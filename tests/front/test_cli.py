@@ -108,6 +108,8 @@ def test_sizes_other_than_the_trained_one_work() -> None:
         (["--dtype", "int3"], 2, "unknown dtype 'int3'"),
         (["--out", "a.gif"], 2, "neither a PNG file nor a folder"),
         (["--out", "missing/a.png"], 6, "does not exist"),
+        (["--out", "a" * 300 + ".png"], 6, "File name too long"),
+        (["--model", "a" * 300], 6, "File name too long"),
         (["--frobnicate"], 2, "frobnicate"),
     ],
 )

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from ortist.errors import BadBundle
 from ortist.providers.cpu import PROVIDER
@@ -31,7 +33,17 @@ def test_nothing_of_the_runtimes_own_lands_in_the_home_folder(tmp_path: Path) ->
 def test_a_fault_of_a_graph_is_told_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "unet" / "model.onnx"
     path.parent.mkdir()
-    path.write_bytes(b"no graph")
-    with pytest.raises(BadBundle, match=r"cannot load unet/model\.onnx"):
-        open_graph(path, PROVIDER, role="unet")
+    table = numpy_helper.from_array(np.zeros((2, 3), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["out"])],
+        "gather",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 3])],
+        [table],
+    )
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(model.SerializeToString())
+    opened = open_graph(path, PROVIDER, role="unet")
+    with pytest.raises(BadBundle, match="unet failed in ONNX Runtime"):
+        opened.run({"ids": np.asarray([7])}, ("out",))
     assert capfd.readouterr().err == ""

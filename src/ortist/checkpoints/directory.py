@@ -257,7 +257,7 @@ def find_weights(folder: Path, variant: str | None = None) -> Path:
         raise BadCheckpoint(
             f"{folder} has no weights of the {'plain' if variant is None else variant} kind; "
             f"it has {', '.join(others)}",
-            hint="name the variant wanted, or rename the file to " + f"{_STEMS[0]}.safetensors",
+            hint=f"rename the file wanted to {_STEMS[0]}.safetensors",
             code="weights-variant",
         )
     if pickles:

@@ -200,12 +200,17 @@ def run(arguments: list[str]) -> int:
         code = _EXIT_INTERRUPTED
     except OSError as error:
         if error.filename is not None:
-            return _show_bug(error, debug=debug)
-        lost = OutputFailed(
-            f"cannot write to standard output: {error.strerror or error}",
-            hint="check where the output goes; the pictures are written all the same",
-            code="cannot-write",
-        )
+            lost = OutputFailed(
+                f"{error.filename}: {error.strerror or error}",
+                hint="check the path, its length and that you may read and write there",
+                code="os-error",
+            )
+        else:
+            lost = OutputFailed(
+                f"the operating system refused: {error.strerror or error}",
+                hint="check the folder you are in and where the output goes",
+                code="os-error",
+            )
         _show(lost, debug=debug)
         return lost.exit_code
     except Exception as error:
